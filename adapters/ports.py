@@ -1,0 +1,293 @@
+"""The Protocols the application is written against, the values that cross them, and the errors they raise.
+
+Errors (foreign ones are translated once, in the adapter):
+
+    AdapterError
+      UpstreamError              names its server
+        UpstreamUnavailable      not started, not connected, or closed under a call
+        UpstreamTimeout          no answer within the deadline
+        UpstreamRefused          the upstream answered with a JSON-RPC error; `code`, `message`, `data` are its own
+      ModelError
+        ModelMissing             not on this machine; the message says which command mends it
+        ModelUnusable            present, but can't be loaded or run
+        SchemaNotCompilable      the token mask can't be built for this schema; names the part
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+JsonObject: TypeAlias = dict[str, Any]
+Vectors: TypeAlias = NDArray[np.float32]
+"""Shape (n, dimensions), rows of L2 norm 1."""
+
+
+class AdapterError(Exception):
+    """Base of all that adapters raise on purpose."""
+
+
+class UpstreamError(AdapterError):
+    """A configured upstream server failed; the message is for people and says what to do."""
+
+    def __init__(self, server: str, message: str) -> None:
+        super().__init__(message)
+        self.server = server
+
+
+class UpstreamUnavailable(UpstreamError):  # noqa: N818 - reads as a state
+    """Not started, not connected, or closed under a call."""
+
+
+class UpstreamTimeout(UpstreamError):  # noqa: N818
+    """No answer within the deadline."""
+
+
+class UpstreamRefused(UpstreamError):  # noqa: N818
+    """The upstream's own JSON-RPC error, relayed unchanged."""
+
+    def __init__(self, server: str, code: int, message: str, data: Any = None) -> None:
+        super().__init__(server, message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
+class ModelError(AdapterError):
+    """A model can't be used."""
+
+
+class ModelMissing(ModelError):  # noqa: N818
+    """The model is not on this machine; the message names the command that mends it."""
+
+
+class ModelUnusable(ModelError):  # noqa: N818
+    """The model is here but can't be loaded or run."""
+
+
+class SchemaNotCompilable(ModelError):  # noqa: N818
+    """The token mask can't be built for a schema."""
+
+
+class Era(StrEnum):
+    """Which family of protocol revisions a peer speaks."""
+
+    LEGACY = "legacy"
+    """A handshake (`initialize`) and a session: 2025-11-25 and before."""
+    MODERN = "modern"
+    """Stateless, an envelope in each request: 2026-07-28."""
+
+
+@dataclass(frozen=True, slots=True)
+class StdioSpec:
+    """How to start a server that speaks over its stdin and stdout.
+
+    Attributes:
+        env: added to the few variables a child inherits (HOME, PATH, ...).
+        cwd: working directory; the gateway's own where None.
+    """
+
+    command: str
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSpec:
+    """Where a streamable HTTP server answers, and the headers sent with each request."""
+
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+
+
+TransportSpec: TypeAlias = StdioSpec | HttpSpec
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamSpec:
+    """One configured upstream.
+
+    Attributes:
+        server: the configured name.
+        era: the era to speak; None negotiates (modern first, then legacy).
+    """
+
+    server: str
+    transport: TransportSpec
+    era: Era | None = None
+
+
+class ProgressCallback(Protocol):
+    """Told of an upstream's progress on one request."""
+
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+
+class Upstream(Protocol):
+    """One live, negotiated connection. JSON objects go through it untouched, unknown fields included."""
+
+    @property
+    def server(self) -> str:
+        """The configured name."""
+        ...
+
+    @property
+    def era(self) -> Era:
+        """The negotiated era."""
+        ...
+
+    @property
+    def instructions(self) -> str | None:
+        """What the server says about its use."""
+        ...
+
+    async def list_tools(self) -> list[Any]:
+        """Every entry of every page of `tools/list`, raw.
+
+        Raises:
+            UpstreamError: any of the three.
+        """
+        ...
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        timeout_seconds: float,
+        on_progress: ProgressCallback | None = None,
+    ) -> JsonObject:
+        """Send one request and return its raw result. Cancelling the call cancels it upstream.
+
+        Raises:
+            UpstreamRefused: the upstream answered with an error.
+            UpstreamTimeout: no answer in `timeout_seconds`.
+            UpstreamUnavailable: the connection closed before an answer.
+        """
+        ...
+
+    async def wait_closed(self) -> str:
+        """Return once the connection has ended, with the cause (an exit code, the last stderr lines)."""
+        ...
+
+
+ToolsChanged: TypeAlias = Callable[[], None]
+
+Connect: TypeAlias = Callable[[UpstreamSpec, ToolsChanged], AbstractAsyncContextManager[Upstream]]
+"""Open a connection: spawn or dial, negotiate. The caller bounds it with a deadline.
+
+`ToolsChanged` is called, without blocking, when the server says that its tools changed. Leaving the
+context ends the connection and, for stdio, the whole process group. Entering raises UpstreamUnavailable
+with the cause: for stdio a command that is not found, an exit code, the last stderr lines.
+"""
+
+
+class Embedder(Protocol):
+    """Texts to vectors. Requests and tools are apart since some models want prefixes.
+
+    Native code runs in a worker thread; calls may be concurrent and queue.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Model content and revision, prompts included: the cache key beside a tool's content hash."""
+        ...
+
+    @property
+    def dimensions(self) -> int: ...
+
+    @property
+    def english_only(self) -> bool: ...
+
+    async def embed_requests(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of requests. Raises ModelError."""
+        ...
+
+    async def embed_tools(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of tool texts. Raises ModelError."""
+        ...
+
+
+class Reranker(Protocol):
+    """Scores a request against few candidate texts; higher is better. The seam for a cross-encoder."""
+
+    async def score(self, request: str, texts: Sequence[str]) -> Sequence[float]:
+        """One score a text. Raises ModelError."""
+        ...
+
+
+class SegmentKind(StrEnum):
+    """What a part of the prompt is; each is tokenised alone, so that equal parts give equal tokens."""
+
+    SYSTEM = "system"
+    TOOL = "tool"
+    CONTEXT = "context"
+    REQUEST = "request"
+    ANSWER = "answer"
+    """Text the answer already has; the completion goes on from its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One typed part of a prompt."""
+
+    kind: SegmentKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an engine wrote, and what it cost.
+
+    Attributes:
+        text: compact JSON; valid under the schema if `complete`.
+        complete: False where no value under the schema could be closed within the budget.
+        prompt_tokens: length of the prompt.
+        reused_tokens: of these, taken from local state instead of decoded.
+        sampled_tokens: tokens the model chose.
+        forced_tokens: tokens the mask left no choice about; decoded in batches.
+    """
+
+    text: str
+    complete: bool
+    prompt_tokens: int
+    reused_tokens: int
+    sampled_tokens: int
+    forced_tokens: int
+
+
+class ArgumentEngine(Protocol):
+    """Writes one JSON value under a schema, given a prompt of typed segments. Greedy.
+
+    Segments come in the order SYSTEM, TOOL, CONTEXT, REQUEST, ANSWER, each optional but REQUEST.
+    """
+
+    @property
+    def identity(self) -> str:
+        """Model content and runtime."""
+        ...
+
+    @property
+    def holds_local_state(self) -> bool:
+        """Whether earlier prompts make later ones that share a prefix cheaper on this machine."""
+        ...
+
+    async def complete(
+        self, segments: Sequence[Segment], schema: Mapping[str, Any], *, max_tokens: int
+    ) -> Completion:
+        """Write a value under `schema` in at most `max_tokens` tokens. Cancellation stops between tokens.
+
+        Raises:
+            SchemaNotCompilable: no mask for this schema.
+            ModelError: the model failed.
+        """
+        ...
+
+
+ModelProgress: TypeAlias = Callable[[str, float | None], Awaitable[None]]
+"""Told of a load or download: what, and the share done (None: unknown)."""
