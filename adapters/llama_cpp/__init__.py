@@ -1,0 +1,18 @@
+"""Argument generation with llama.cpp: one model, one context, one worker, a token mask from a JSON schema.
+
+What lives where:
+
+    engine.py           the `ArgumentEngine`: asynchronous, one call at a time in a worker thread
+    writer.py           the loop that writes one value and always ends within its budget
+    token_mask.py       which tokens the schema allows next
+    closing.py          the shortest way out of a half-written value
+    decoding_schema.py  the schema as the mask uses it
+    prompt.py           segments to tokens, and where batches are cut
+    chat_format.py      the texts a chat template puts around messages
+    context.py          the key-value cache and the decode loop
+    model.py            the GGUF file: loading, identity, tokens
+    library.py          the binding itself, imported lazily
+
+It knows nothing of tools, servers or turns. The package is called as what it adapts; imports are absolute,
+so `import llama_cpp` is always the binding.
+"""

@@ -1,0 +1,44 @@
+"""Configuration: the gateway's own `nexus.toml`, and hosts' `mcpServers` files beside it.
+
+`load_settings` gives an immutable snapshot; `diff` of two snapshots is what a reload has to do. Knows files
+and their rules. Does not know how anything that it configures works.
+"""
+
+from adapters.hosts.mcp_servers import ConfigProblem
+from nexus_gateway.settings.diff import SettingsDiff, diff
+from nexus_gateway.settings.fields import ConfirmPolicy
+from nexus_gateway.settings.load import LoadedSettings, default_config_file, load_settings
+from nexus_gateway.settings.snapshot import (
+    PRESETS,
+    HttpSettings,
+    LogSettings,
+    ModelPreset,
+    ModelSettings,
+    RoutingSettings,
+    ServerSettings,
+    Settings,
+    ToolSettings,
+    TurnSettings,
+)
+from nexus_gateway.settings.toml_file import SettingsError
+
+__all__ = [
+    "PRESETS",
+    "ConfigProblem",
+    "ConfirmPolicy",
+    "HttpSettings",
+    "LoadedSettings",
+    "LogSettings",
+    "ModelPreset",
+    "ModelSettings",
+    "RoutingSettings",
+    "ServerSettings",
+    "Settings",
+    "SettingsDiff",
+    "SettingsError",
+    "ToolSettings",
+    "TurnSettings",
+    "default_config_file",
+    "diff",
+    "load_settings",
+]

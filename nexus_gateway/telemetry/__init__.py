@@ -1,0 +1,1 @@
+"""Logs to stderr: structured events, one canonical line a turn. Secrets never get here."""

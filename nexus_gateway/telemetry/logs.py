@@ -1,0 +1,36 @@
+"""Sets structlog up: console lines for people, JSON for machines, both to stderr."""
+
+import logging
+import sys
+
+import structlog
+
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+
+def set_up_logs(level: str = "info", form: str = "auto") -> None:
+    """Write events at `level` and above to stderr.
+
+    Args:
+        level: one of `LEVELS`.
+        form: "json", "console", or "auto": console on a terminal, JSON elsewhere.
+    """
+    console = form == "console" or (form == "auto" and sys.stderr.isatty())
+    renderer = (
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+        if console
+        else structlog.processors.JSONRenderer(ensure_ascii=False, default=str)
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.dict_tracebacks if not console else structlog.processors.StackInfoRenderer(),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    # The libraries' own records: warnings and worse, as plain lines.
+    logging.basicConfig(stream=sys.stderr, level=max(LEVELS[level], logging.WARNING), format="%(levelname)s %(name)s: %(message)s")

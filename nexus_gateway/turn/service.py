@@ -1,0 +1,322 @@
+"""The turn: route, write, check, confirm, call. Each way in ends in a `TurnResult`; nothing is half done.
+
+Knows the index, the writer and the fleet by what they do; the host's protocol is the server's business.
+"""
+
+import difflib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import anyio
+import anyio.to_thread
+
+from adapters.ports import Embedder, JsonObject, ModelError, ProgressCallback, UpstreamError, UpstreamRefused
+from nexus_gateway.access.caller import Caller
+from nexus_gateway.turn.arguments import ArgumentWriter, Draft
+from nexus_gateway.turn.confirmation import Approvals, needs_confirmation
+from nexus_gateway.turn.result import (
+    Ground,
+    GroundKind,
+    MissingArgument,
+    Outcome,
+    PendingCall,
+    Stages,
+    TurnResult,
+)
+from nexus_gateway.turn.rules import ToolRules
+from nexus_gateway.turn.validation import problems
+from tool_registry.catalog import ToolCatalog
+from tool_registry.index import CompiledTool, RoutingIndex, compile_tool
+from tool_registry.routing import Gate, RoutingDecision, RoutingOutcome, decide, rank
+from tool_registry.schema import properties
+from tool_registry.tool import Tool
+
+ROUTING_CHARACTERS = 2_000
+"""A pasted page is routed by its beginning."""
+
+
+class Calls(Protocol):
+    """The fleet, as far as a turn needs it."""
+
+    @property
+    def catalog(self) -> ToolCatalog:
+        """The present snapshot."""
+        ...
+
+    async def call_tool(
+        self, server: str, tool: str, params: Mapping[str, Any], *, on_progress: ProgressCallback | None = None
+    ) -> JsonObject:
+        """Call; raises UpstreamError."""
+        ...
+
+
+Ready = Callable[[ProgressCallback | None], Awaitable[RoutingIndex]]
+"""Wait until servers have been heard and tools compiled; reports progress. Raises ModelError."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnOptions:
+    """How one request is to be treated.
+
+    Attributes:
+        dry_run: stop before the call.
+        assume_yes: the user's yes was given beforehand.
+        read_only: tools that may change something are out of reach.
+        meta: the host's `_meta` for the upstream, connection-owned keys removed.
+    """
+
+    dry_run: bool = False
+    assume_yes: bool = False
+    read_only: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    on_progress: ProgressCallback | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnParts:
+    """What a turn is made of."""
+
+    calls: Calls
+    ready: Ready
+    embedder: Callable[[], Awaitable[Embedder]]
+    writer: ArgumentWriter
+    approvals: Approvals
+    rules: ToolRules
+    gate: Gate
+    deadline_seconds: float
+
+
+class TurnService:
+    """Runs turns; holds no state of its own between them."""
+
+    def __init__(self, parts: TurnParts) -> None:
+        self._parts = parts
+
+    async def turn(
+        self, request: str, caller: Caller, *, context: str = "", options: TurnOptions | None = None
+    ) -> TurnResult:
+        """One request in natural language."""
+        stages, options = Stages(), options or TurnOptions()
+        if not request.strip():
+            return TurnResult(Outcome.NO_TOOL, "The request is empty: say in a sentence what should be done.")
+
+        async def run() -> TurnResult:
+            with stages.measure("wait"):
+                index = await self._parts.ready(options.on_progress)
+            decision = await self._route(index, request, stages)
+            return await self._act(index, decision, request, context, caller, options, stages)
+
+        return await self._finish(run, stages, options)
+
+    async def call(
+        self,
+        reference: str,
+        arguments: Mapping[str, Any],
+        caller: Caller,
+        *,
+        options: TurnOptions | None = None,
+        confirmed: PendingCall | None = None,
+    ) -> TurnResult:
+        """An exact call: `server/name`, or a name that only one server has."""
+        stages, options = Stages(), options or TurnOptions()
+        found = resolve(self._parts.calls.catalog, reference)
+        if isinstance(found, str):
+            return TurnResult(Outcome.FAILED, found)
+        if wrong := problems(arguments, found.input_schema):
+            return TurnResult(
+                Outcome.FAILED,
+                f"The arguments do not fit {found.id}: {'; '.join(wrong[:5])}. describe_tool shows its schema.",
+                tool_id=found.id,
+                arguments=arguments,
+            )
+        if confirmed is not None:
+            if confirmed.tool_id != found.id or dict(confirmed.arguments) != dict(arguments):
+                return TurnResult(Outcome.FAILED, "The confirmation was given for another tool or other arguments.")
+            options = replace(options, assume_yes=True)
+
+        async def run() -> TurnResult:
+            result = TurnResult(Outcome.CALLED, "", tool_id=found.id, arguments=arguments, stages=stages)
+            return await self._cleared(found, result, caller, options)
+
+        return await self._finish(run, stages, options)
+
+    async def resume(
+        self,
+        pending: PendingCall,
+        answers: Mapping[str, Any],
+        caller: Caller,
+        *,
+        confirmed: bool,
+        options: TurnOptions | None = None,
+    ) -> TurnResult:
+        """Go on with a pending call: `answers` fill what was missing, `confirmed` is the user's yes."""
+        stages, options = Stages(), options or TurnOptions()
+        tool = self._parts.calls.catalog.tools.get(pending.tool_id)
+        if tool is None or tool.content_hash != pending.content_hash:
+            return TurnResult(Outcome.FAILED, f"The tool {pending.tool_id} has changed since the question; ask again.")
+        arguments = {**pending.arguments, **{name: answers[name] for name in pending.missing if name in answers}}
+        draft = Draft(arguments, {name: Ground(GroundKind.ANSWER) for name in answers})
+        compiled = compile_tool(tool)
+        draft.missing = [
+            MissingArgument(name, properties(compiled.schema).get(name, {}))
+            for name in pending.missing
+            if name not in arguments
+        ]
+        base = TurnResult(Outcome.CALLED, "", stages=stages)
+
+        async def run() -> TurnResult:
+            return await self._check(compiled, draft, base, caller, replace(options, assume_yes=confirmed))
+
+        return await self._finish(run, stages, options)
+
+    async def find(self, query: str, limit: int) -> tuple[RoutingDecision, RoutingIndex]:
+        """The best tools for a need. Raises ModelError."""
+        index = await self._parts.ready(None)
+        decision = await self._route(index, query, Stages(), limit)
+        return decision, index
+
+    async def _finish(
+        self, run: Callable[[], Awaitable[TurnResult]], stages: Stages, options: TurnOptions
+    ) -> TurnResult:
+        """Bring a turn to its end: up to the call within the turn's deadline, the call within its server's."""
+        with stages.measure("total"):
+            result = await self._guarded(run, stages)
+            return await self._call(result, options) if result.outcome is Outcome.CALLED else result
+
+    async def _guarded(self, run: Callable[[], Awaitable[TurnResult]], stages: Stages) -> TurnResult:
+        with anyio.move_on_after(self._parts.deadline_seconds):
+            try:
+                return await run()
+            except ModelError as error:
+                return TurnResult(Outcome.FAILED, str(error), stages=stages)
+        limit = f"{self._parts.deadline_seconds:g} s"
+        return TurnResult(
+            Outcome.FAILED, f"The turn took longer than {limit} (turn.deadline_seconds) and was stopped.", stages=stages
+        )
+
+    async def _route(
+        self, index: RoutingIndex, request: str, stages: Stages, limit: int | None = None
+    ) -> RoutingDecision:
+        text = request[:ROUTING_CHARACTERS]
+        with stages.measure("embed"):
+            query = (await (await self._parts.embedder()).embed_requests([text]))[0]
+        with stages.measure("scan"):
+            gate = self._parts.gate if limit is None else replace(self._parts.gate, candidates=limit)
+            return decide(rank(index, text, query, limit=max(20, limit or 0)), gate)
+
+    async def _act(
+        self,
+        index: RoutingIndex,
+        decision: RoutingDecision,
+        request: str,
+        context: str,
+        caller: Caller,
+        options: TurnOptions,
+        stages: Stages,
+    ) -> TurnResult:
+        if options.read_only:
+            decision = self._readable(index, decision)
+        signatures = {c.tool_id: index.tools[index.position[c.tool_id]].signature for c in decision.candidates}
+        base = TurnResult(Outcome.CALLED, "", decision=decision, signatures=signatures, stages=stages)
+        if decision.outcome is RoutingOutcome.ABSTAINED:
+            return replace(base, outcome=Outcome.NO_TOOL, message=f"No tool was called: {decision.reason}.")
+        if decision.outcome is RoutingOutcome.AMBIGUOUS:
+            offer = "Several tools could do this; call the right one with call_tool."
+            return replace(base, outcome=Outcome.AMBIGUOUS, message=offer)
+        compiled = index.tools[index.position[decision.candidates[0].tool_id]]
+        with stages.measure("write"):
+            draft = await self._parts.writer.write(compiled, request, context)
+        return await self._check(compiled, draft, base, caller, options)
+
+    def _readable(self, index: RoutingIndex, decision: RoutingDecision) -> RoutingDecision:
+        """The decision as `nexus_read` may act on it. Routing sees all tools: a request to delete something must
+        not end at the nearest tool that only reads."""
+        allowed = tuple(
+            candidate
+            for candidate in decision.candidates
+            if self._parts.rules.reads_only(index.tools[index.position[candidate.tool_id]].tool)
+        )
+        if decision.outcome is RoutingOutcome.ABSTAINED or (allowed and allowed[0] == decision.candidates[0]):
+            return replace(decision, candidates=allowed)
+        best = decision.candidates[0].tool_id
+        return RoutingDecision(
+            RoutingOutcome.ABSTAINED, allowed, decision.margin, f"{best} may change something; nexus_turn can call it"
+        )
+
+    async def _check(
+        self, compiled: CompiledTool, draft: Draft, base: TurnResult, caller: Caller, options: TurnOptions
+    ) -> TurnResult:
+        result = replace(
+            base,
+            tool_id=compiled.id,
+            signature=compiled.signature,
+            arguments=draft.arguments,
+            grounds=draft.grounds,
+            missing=tuple(draft.missing),
+            tokens=draft.tokens,
+        )
+        if draft.missing:
+            return _asking(result, compiled.tool)
+        if wrong := problems(draft.arguments, compiled.tool.input_schema):
+            message = f"{compiled.id} fits, its arguments are not certain: {'; '.join(wrong[:3])}."
+            return replace(result, outcome=Outcome.PROPOSED, message=message)
+        if options.dry_run:
+            return replace(result, outcome=Outcome.PROPOSED, message=f"Dry run: {compiled.id} was not called.")
+        return await self._cleared(compiled.tool, result, caller, options)
+
+    async def _cleared(self, tool: Tool, result: TurnResult, caller: Caller, options: TurnOptions) -> TurnResult:
+        """The result as it goes on: to the call, or to a question for its user."""
+        approved = (caller.tenant, tool) in self._parts.approvals
+        if needs_confirmation(tool, self._parts.rules.confirm(tool.id), approved_before=approved):
+            if not options.assume_yes:
+                return _confirming(result, tool)
+            if tool.annotations.destructive is None and not approved:
+                await anyio.to_thread.run_sync(self._parts.approvals.add, caller.tenant, tool)
+        return replace(result, outcome=Outcome.CALLED, tool_id=tool.id, message=f"Called {tool.id}.")
+
+    async def _call(self, result: TurnResult, options: TurnOptions) -> TurnResult:
+        if result.tool_id is None:
+            raise ValueError("a cleared turn names its tool")
+        server, name = result.tool_id.server, result.tool_id.name
+        params: dict[str, Any] = {"name": name, "arguments": dict(result.arguments)}
+        if options.meta:
+            params["_meta"] = dict(options.meta)
+        try:
+            with result.stages.measure("call"):
+                raw = await self._parts.calls.call_tool(server, name, params, on_progress=options.on_progress)
+        except UpstreamRefused as error:
+            message = f"{result.tool_id} refused the call: {error.message}"
+            return replace(result, outcome=Outcome.FAILED, message=message, refused=error)
+        except UpstreamError as error:
+            return replace(result, outcome=Outcome.FAILED, message=str(error))
+        return replace(result, raw=raw)
+
+
+def _asking(result: TurnResult, tool: Tool) -> TurnResult:
+    names = ", ".join(missing.name for missing in result.missing)
+    pending = PendingCall(
+        tool.id, tool.content_hash, result.arguments, tuple(missing.name for missing in result.missing)
+    )
+    message = f"{tool.id} needs {names}, which the request does not state."
+    return replace(result, outcome=Outcome.NEEDS_INPUT, message=message, pending=pending)
+
+
+def _confirming(result: TurnResult, tool: Tool) -> TurnResult:
+    pending = PendingCall(tool.id, tool.content_hash, result.arguments)
+    why = "can destroy or overwrite" if tool.annotations.destructive else "does not say whether it changes anything"
+    message = f"{tool.id} {why}: it runs only after a yes."
+    return replace(result, outcome=Outcome.NEEDS_INPUT, message=message, pending=pending, confirm=True)
+
+
+def resolve(catalog: ToolCatalog, reference: str) -> Tool | str:
+    """The tool that `reference` names, or what to say where there is none or more than one."""
+    exact = [tool for tool in catalog if str(tool.id) == reference]
+    named = exact or [tool for tool in catalog if tool.id.name == reference]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        return f"Several servers have a tool {reference!r}: {', '.join(str(tool.id) for tool in named[:10])}. Name one."
+    close = difflib.get_close_matches(reference, [str(tool.id) for tool in catalog], n=3, cutoff=0.4)
+    hint = f" Close: {', '.join(close)}." if close else " find_tools lists what there is."
+    return f"No tool is named {reference[:200]!r}.{hint}"

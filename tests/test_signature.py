@@ -1,0 +1,187 @@
+"""Signatures say in one line what a tool takes; texts and words say what it is found by."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tool_registry.schema import normalise
+from tool_registry.signature import MAX_CHARACTERS, MAX_OPTIONAL, signature
+from tool_registry.text import TEXT_CHARACTERS, split_words, tool_text, tool_words
+from tool_registry.tool import tool_from_definition
+
+SHARED = Path(__file__).parents[1].parent / "shared"
+
+
+def _lines(name):
+    return (SHARED / "data" / name).read_text(encoding="utf-8").rstrip("\n").split("\n")
+
+
+def _signature(properties, required=(), name="tool"):
+    return signature(name, normalise({"properties": properties, "required": list(required)}))
+
+
+def _tool(server="my-files", **definition):
+    tool = tool_from_definition(server, {"name": "readFile", **definition})
+    return tool, normalise(tool.input_schema)
+
+
+def test_required_parameters_come_first():
+    shown = _signature({"limit": {"type": "integer"}, "path": {"type": "string"}}, ["path"])
+    assert shown == "tool(path: string, limit?: int)"
+
+
+def test_a_tool_without_parameters_has_empty_brackets():
+    assert signature("ping", normalise(None)) == "ping()"
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        ({"type": "boolean"}, "bool"),
+        ({"type": "number"}, "number"),
+        ({}, "any"),
+        ({"enum": ["a", "b", 3, None]}, '"a"|"b"|3|null'),
+        ({"enum": list(range(9))}, "0|1|2|3|4|5|6|7|…"),
+        ({"const": "fixed"}, '"fixed"'),
+        ({"type": ["string", "null"]}, "string|null"),
+        ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "string|int"),
+        ({"type": "array"}, "any[]"),
+        ({"type": "array", "items": {"type": "string"}}, "string[]"),
+        ({"type": "array", "items": {"enum": ["a", "b"]}}, '("a"|"b")[]'),
+        ({"type": "array", "prefixItems": [{"type": "number"}, {"type": "string"}]}, "[number, string]"),
+        ({"type": "object"}, "object"),
+        ({"enum": ["x" * 60] * 8}, "string"),
+        ({"type": "array", "items": {"type": "string", "enum": ["x" * 60] * 8}}, "string[]"),
+    ],
+)
+def test_a_type_is_written_shortly(schema, written):
+    assert _signature({"p": schema}, ["p"]) == f"tool(p: {written})"
+
+
+def test_objects_are_written_out_to_two_levels():
+    deep = {
+        "properties": {"b": {"properties": {"c": {"properties": {"d": {"type": "string"}}}}}},
+        "required": ["b"],
+    }
+    assert _signature({"a": deep}, ["a"]) == "tool(a: {b: {c?: object}})"
+
+
+def test_an_array_of_objects_shows_its_members():
+    item = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "note": {"type": "string"}},
+        "required": ["id"],
+    }
+    assert _signature({"rows": {"type": "array", "items": item}}) == "tool(rows?: {id: int, note?: string}[])"
+
+
+def test_scalar_defaults_are_shown_and_others_are_not():
+    known = {
+        "n": {"type": "integer", "default": 5},
+        "flag": {"type": "boolean", "default": False},
+        "none": {"type": ["string", "null"], "default": None},
+        "list": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
+    }
+    assert _signature(known) == "tool(n?: int = 5, flag?: bool = false, none?: string|null, list?: string[])"
+
+
+def test_names_that_are_not_identifiers_are_quoted():
+    assert _signature({"auth-method": {"type": "string"}}) == 'tool("auth-method"?: string)'
+    assert signature("read the (file)", normalise(None)) == '"read the (file)"()'
+    assert signature("files.read-text", normalise(None)) == "files.read-text()"
+
+
+def test_monsters_are_cut_after_the_required_parameters():
+    many = {f"p{n}": {"type": "string"} for n in range(100)}
+    shown = _signature(many, ["p99"])
+    assert shown.startswith("tool(p99: string, p0?: string")
+    assert shown.endswith(f"p{MAX_OPTIONAL - 1}?: string, …)")
+    assert (
+        len(_signature({"x" * 100 + str(n): {} for n in range(500)}, ["x" * 100 + "7"])) < MAX_CHARACTERS + 20
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("read_text_file", ["read", "text", "file"]),
+        ("getHTTPResponseV2", ["get", "http", "response", "v", "2"]),
+        ("browser.take-screenshot", ["browser", "take", "screenshot"]),
+        (
+            "List all repositories, branches and statuses!",
+            ["list", "all", "repository", "branch", "and", "statuse"],
+        ),
+        ("Café Übersicht", ["cafe", "ubersicht"]),
+        ("删除文件 now", ["删除", "除文", "文件", "now"]),
+        ("PDF转换", ["pdf", "转换"]),
+        ("письма", ["письма"]),
+        ("", []),
+    ],
+)
+def test_words_of_identifiers_and_prose(text, words):
+    assert split_words(text) == words
+
+
+@given(st.text(max_size=60))
+def test_splitting_never_fails_and_gives_lower_case_words(text):
+    words = split_words(text)
+    assert all(word and not word.isspace() and "_" not in word for word in words)
+    assert split_words(text.swapcase().swapcase()) is not None
+
+
+def test_a_tools_text_names_the_tool_first_and_the_server_last():
+    tool, schema = _tool(
+        description="Read a file.\nReturns its text.",
+        inputSchema={
+            "properties": {
+                "filePath": {"type": "string", "description": "Path of the file."},
+                "as": {"enum": ["text", "bytes"]},
+            }
+        },
+    )
+    assert tool_text(tool, schema) == (
+        "read File. Read a file. Returns its text. Parameters: file Path (Path of the file), as. "
+        "Values: text, bytes. Server: my files."
+    )
+
+
+def test_a_long_description_is_cut_at_a_sentence_and_the_text_is_bounded():
+    known = {f"parameter{n}": {"description": "d" * 200, "enum": ["v" * 90]} for n in range(60)}
+    tool, schema = _tool(
+        description="A first sentence that says what it does, at some length to be sure of it. "
+        + "More " * 900,
+        inputSchema={"properties": known},
+        server="s" * 500,
+    )
+    text = tool_text(tool, schema)
+    assert "to be sure of it. Parameters:" in text
+    assert len(text) < TEXT_CHARACTERS + 80
+
+
+def test_a_tools_words_are_sorted_into_fields():
+    tool, schema = _tool(
+        title="Reader",
+        description="Reads files",
+        inputSchema={"properties": {"maxLines": {"type": "array", "items": {"enum": ["all"]}}}},
+    )
+    assert tool_words(tool, schema) == {
+        "name": ["read", "file", "reader"],
+        "description": ["read", "file"],
+        "parameters": ["max", "line", "all"],
+        "server": ["my", "file"],
+    }
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="needs the shared data")
+def test_signatures_and_texts_of_real_tools_are_bounded_and_name_what_is_required():
+    rows = [json.loads(line) for line in _lines("registry.jsonl")]
+    for row in rows:
+        tool = tool_from_definition(row["server"], row)
+        schema = normalise(tool.input_schema)
+        shown = signature(tool.id.name, schema)
+        assert len(shown) < MAX_CHARACTERS + 100
+        assert all(name in shown for name in schema.get("required", ()))
+        assert 10 < len(tool_text(tool, schema)) < TEXT_CHARACTERS + 80

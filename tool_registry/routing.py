@@ -1,0 +1,195 @@
+"""From scores to a decision: fuse dense and lexical evidence, then route, offer a few, or abstain.
+
+Knows scores and names; where the query vector comes from is the caller's business, as is a reranker: it
+may replace the order of `rank`'s candidates before `decide`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tool_registry.index import CompiledTool, RoutingIndex
+from tool_registry.schema import properties, required
+from tool_registry.text import split_words
+from tool_registry.tool import ToolId
+
+
+class RoutingOutcome(StrEnum):
+    """The three outcomes of routing."""
+
+    ROUTED = "routed"
+    AMBIGUOUS = "ambiguous"
+    ABSTAINED = "abstained"
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """When a ranking is trusted. Fitted on the `calib` split for all-MiniLM-L6-v2; other models need their own.
+
+    Attributes:
+        margin: least distance of the two best fused scores for a route.
+        floor: least cosine of the best candidate; below it, and without lexical support, no tool fits.
+        lexical_floor: share of the request's words (by their weight) the best tool must hold to make up for `floor`.
+        candidates: how many are kept for the host when the choice is close.
+    """
+
+    margin: float = 0.06
+    floor: float = 0.28
+    lexical_floor: float = 0.5
+    candidates: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One tool with its evidence: fused score in [0, 1], cosine, BM25."""
+
+    tool_id: ToolId
+    score: float
+    dense: float
+    lexical: float
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingDecision:
+    """What routing concluded. `candidates[0]` is the tool when routed; `reason` is for people."""
+
+    outcome: RoutingOutcome
+    candidates: tuple[Candidate, ...]
+    margin: float
+    reason: str
+
+
+def rank(
+    index: RoutingIndex,
+    request: str,
+    query: NDArray[np.float32],
+    *,
+    visible: NDArray[np.bool_] | None = None,
+    limit: int = 20,
+) -> list[Candidate]:
+    """The best tools for a request, best first, near-duplicates of one server folded into one.
+
+    Args:
+        index: the compiled tools.
+        request: its words are matched, and a tool's exact name in it wins.
+        query: the request's vector, shape (dimensions,), norm 1.
+        visible: which tools the caller may see, shape (tools,); the others are never scored.
+        limit: at most this many.
+    """
+    if not index.tools:
+        return []
+    dense = index.lookaside.scan(query, visible)
+    lexical = index.lexical.scores(split_words(request))
+    fused = fuse(dense, lexical)
+    exact = exact_names(index, request, visible)
+    fused[exact] += 1.0
+    order = np.argsort(-fused, kind="stable")[: limit * 2]
+    ranked = [
+        Candidate(
+            index.tools[place].id, float(fused[place]), float(dense[place]), float(lexical[place]), place in exact
+        )
+        for place in order.tolist()
+        if np.isfinite(fused[place])
+    ]
+    return fold_duplicates(index, ranked)[:limit]
+
+
+def fuse(dense: NDArray[np.float32], lexical: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Mean of cosine and BM25, each scaled to its best value; -inf stays where dense is -inf."""
+    best_lexical = float(lexical.max(initial=0.0))
+    scaled = lexical / best_lexical if best_lexical > 0 else lexical
+    finite = np.isfinite(dense)
+    best_dense = float(dense[finite].max(initial=0.0)) if finite.any() else 0.0
+    fused = (dense / max(best_dense, 1e-6) + scaled) / 2
+    return fused.astype(np.float32)
+
+
+def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
+    """Route above the margin, offer the few best below it, abstain where nothing fits."""
+    if not candidates:
+        return RoutingDecision(RoutingOutcome.ABSTAINED, (), 0.0, "no tool is available")
+    best = candidates[0]
+    kept = tuple(candidates[: gate.candidates])
+    margin = best.score - candidates[1].score if len(candidates) > 1 else 1.0
+    if best.exact and not (len(candidates) > 1 and candidates[1].exact):
+        return RoutingDecision(RoutingOutcome.ROUTED, kept, margin, "the request names the tool")
+    if best.dense < gate.floor and not best.exact:
+        return RoutingDecision(RoutingOutcome.ABSTAINED, kept, margin, "no tool is close to the request")
+    if margin < gate.margin:
+        return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "several tools are equally close")
+    return RoutingDecision(RoutingOutcome.ROUTED, kept, margin, "one tool stands out")
+
+
+def exact_names(index: RoutingIndex, request: str, visible: NDArray[np.bool_] | None) -> list[int]:
+    """Positions of the tools that the request names: `server/name`, a name no prose has, or a name it marks as one."""
+    lowered = request.lower()
+    return [
+        place
+        for place, compiled in enumerate(index.tools)
+        if (visible is None or visible[place]) and _names(lowered, compiled.id)
+    ]
+
+
+def _names(lowered: str, tool_id: ToolId) -> bool:
+    name = tool_id.name.lower()
+    if name not in lowered:
+        return False
+    if f"{tool_id.server.lower()}/{name}" in lowered:
+        return True
+    # A longer name that contains this one must not count, nor a path that happens to hold it.
+    whole = rf"(?<![\w./-]){re.escape(name)}(?![\w/-])"
+    if re.search(r"[a-z0-9][_.-][a-z0-9]", name) or re.search(r"[a-z][A-Z]", tool_id.name):
+        return re.search(whole, lowered) is not None
+    marked = rf"[`\"']{re.escape(name)}[`\"']|\btool {re.escape(name)}\b|{whole} tool\b"
+    return lowered.strip() == name or re.search(marked, lowered) is not None
+
+
+def fold_duplicates(index: RoutingIndex, ranked: Sequence[Candidate]) -> list[Candidate]:
+    """One candidate for near-duplicates of one server: the best placed that does not call itself deprecated."""
+    kept: list[Candidate] = []
+    for candidate in ranked:
+        twin = next((place for place, other in enumerate(kept) if _twins(index, candidate, other)), None)
+        if twin is None:
+            kept.append(candidate)
+        elif _deprecated(index, kept[twin]) and not _deprecated(index, candidate):
+            kept[twin] = _at_score(candidate, kept[twin])
+    return kept
+
+
+def _at_score(candidate: Candidate, replaced: Candidate) -> Candidate:
+    return Candidate(candidate.tool_id, replaced.score, candidate.dense, candidate.lexical, replaced.exact)
+
+
+def _deprecated(index: RoutingIndex, candidate: Candidate) -> bool:
+    return index.tools[index.position[candidate.tool_id]].deprecated
+
+
+def _twins(index: RoutingIndex, one: Candidate, other: Candidate) -> bool:
+    if one.tool_id.server != other.tool_id.server:
+        return False
+    places = index.position[one.tool_id], index.position[other.tool_id]
+    a, b = (index.tools[place] for place in places)
+    if not _same_use(a, b):
+        return False
+    cosine = float(index.vectors[places[0]][0] @ index.vectors[places[1]][0])
+    return cosine >= TWIN_COSINE
+
+
+TWIN_COSINE = 0.8
+"""Descriptions this alike say the same; checked together with names, required parameters and annotations."""
+
+
+def _same_use(a: CompiledTool, b: CompiledTool) -> bool:
+    """Whether one name's words hold the other's, and both require the same and do the same kind of thing."""
+    if not (a.name_words <= b.name_words or b.name_words <= a.name_words):
+        return False
+    needs_a, needs_b = set(required(a.schema)), set(required(b.schema))
+    if needs_a != needs_b or a.tool.annotations.destructive != b.tool.annotations.destructive:
+        return False
+    types_a, types_b = properties(a.schema), properties(b.schema)
+    return all(types_a[name].get("type") == types_b[name].get("type") for name in needs_a)
