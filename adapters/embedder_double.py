@@ -59,7 +59,8 @@ class HashingEmbedder:
             for feature in _features(text):
                 bucket = int.from_bytes(blake2b(feature.encode(), digest_size=8).digest())
                 vectors[row, bucket % self._dimensions] += 1.0
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors
 
 
 def _features(text: str) -> Iterator[str]:

@@ -10,6 +10,7 @@ its directory alone: nothing here opens a connection.
 
 import hashlib
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ class _Runner:
     """Runs one model batch by batch, in one worker thread at a time, shared by all callers in turn."""
 
     def __init__(self, directory: Path, model: Any, options: EmbedderOptions) -> None:
-        self.max_characters = model.max_seq_length * _CHARACTERS_PER_TOKEN
+        self.max_characters = _max_tokens(model, options) * _CHARACTERS_PER_TOKEN
         self._directory = directory
         self._options = options
         self._limiter = CapacityLimiter(1)
@@ -215,9 +216,9 @@ def _load_embedder(directory: Path, options: EmbedderOptions) -> _Loaded:
         tool_prompt = _prompt(model, options.tool_prompt, "document", "passage")
         return _Loaded(
             model=model,
-            identity=_identity(directory, request_prompt, tool_prompt, str(model.max_seq_length)),
+            identity=_identity(directory, request_prompt, tool_prompt, str(_max_tokens(model, options))),
             dimensions=int(model.get_embedding_dimension()),
-            english_only=_is_english_only(directory, len(model.tokenizer)),
+            english_only=_is_english_only(directory, _vocabulary(model.tokenizer)),
             request_prompt=request_prompt,
             tool_prompt=tool_prompt,
         )
@@ -251,8 +252,13 @@ def _prepare_torch(options: EmbedderOptions) -> None:
         torch.set_num_threads(options.threads)
 
 
+def _max_tokens(model: Any, options: EmbedderOptions) -> int:
+    return int(min(model.max_seq_length or options.max_tokens, options.max_tokens))
+
+
 def _limit_length(model: Any, options: EmbedderOptions) -> None:
-    model.max_seq_length = min(model.max_seq_length or options.max_tokens, options.max_tokens)
+    if model.max_seq_length != math.inf:  # so it is where there is no transformer, and can't be set
+        model.max_seq_length = _max_tokens(model, options)
 
 
 def _prompt(model: Any, given: str | None, *names: str) -> str:
@@ -304,6 +310,11 @@ def _identity(directory: Path, *settings: str) -> str:
 def _is_english_only(directory: Path, vocabulary: int) -> bool:
     languages = _card_languages(directory / "README.md")
     return languages <= {"en", "eng", "english"} if languages else vocabulary < _MULTILINGUAL_VOCABULARY
+
+
+def _vocabulary(tokenizer: Any) -> int:
+    """Entries of a tokenizer of transformers, or of tokenizers where the model has no transformer."""
+    return int(tokenizer.get_vocab_size() if hasattr(tokenizer, "get_vocab_size") else len(tokenizer))
 
 
 def _card_languages(card: Path) -> set[str]:

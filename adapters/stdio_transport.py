@@ -31,6 +31,9 @@ MAX_LINE_BYTES = 256 * 1024 * 1024
 """A longer line ends the connection."""
 STDERR_LINES = 20
 """Kept for error messages."""
+UNWRITTEN_MESSAGES = 64
+"""Queued for a server that is slow to read; further senders wait. Without a queue, giving up on a call
+to a server that reads nothing would itself wait, for its cancellation to be written."""
 _STDERR_LINE_BYTES = 2_000
 _RUBBISH_SHOWN = 200
 _EXIT_POLL_SECONDS = 0.25
@@ -107,7 +110,7 @@ class _Pipes:
         self._tail = _Tail()
         self._rubbish_lines = 0
         self._to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        to_server, self._from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        to_server, self._from_session = anyio.create_memory_object_stream[SessionMessage](UNWRITTEN_MESSAGES)
         self._streams = (self._to_session, from_server, to_server, self._from_session)
         self._stdout_done, self._stdin_done, self._stderr_done = anyio.Event(), anyio.Event(), anyio.Event()
         self._hung_up = anyio.Event()

@@ -5,7 +5,7 @@ import re
 import socket
 import struct
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -131,16 +131,12 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def finish(self):
         # A client that stopped half-way, or our own reset, is no error of the server.
-        try:
+        with suppress(OSError, ValueError):
             super().finish()
-        except (OSError, ValueError):
-            pass
 
     def handle(self):
-        try:
+        with suppress(OSError, ValueError):
             super().handle()
-        except (OSError, ValueError):
-            pass
 
 
 SNAPSHOT = {
@@ -463,7 +459,7 @@ async def test_a_cancelled_pull_stops_and_leaves_no_partial_file(files, hub, tmp
     hub.gate.set()
 
     with anyio.fail_after(20):
-        while list(tmp_path.rglob("*.incomplete")):
+        while list(tmp_path.rglob("*.incomplete")):  # noqa: ASYNC110 - a file system has no events
             await anyio.sleep(0.01)
     assert not files.describe(parse_model_name("hf:some/gguf/tiny.Q8_0.gguf")).present
 

@@ -258,7 +258,7 @@ def test_forbidden_properties_are_not_listed_as_ones_to_give():
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs the shared data")
-def test_real_schemas_become_valid_and_refuse_nothing_that_was_accepted():
+def test_real_schemas_become_valid_ones_with_every_property():
     rows = [json.loads(line) for line in _lines("wild_tools.jsonl")]
     listed = [row["inputSchema"] for row in rows[::3]]
     assert len(listed) > 1_000

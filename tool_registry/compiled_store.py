@@ -1,6 +1,6 @@
 """What was compiled from tools, kept on disk: signature, text and vectors by content hash and model identity.
 
-    store.read(hash, identity) -> CompiledTool | None     a miss, or a damaged file, is None
+    store.read(hash, identity) -> CompiledRecord | None     a miss, or a damaged file, is None
     store.write(hash, identity, compiled)                 atomic; StoreError where the directory can't be written
 
 One file an entry, `<2 hex>/<hash>-<key>.tool`: magic, BLAKE2b-128 of all that follows, length of the header,
@@ -45,7 +45,7 @@ class _CorruptError(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CompiledTool:
+class CompiledRecord:
     """What is computed once for a tool.
 
     Attributes:
@@ -72,7 +72,7 @@ class CompiledStore:
         key = hashlib.blake2b(f"{FORMAT_VERSION}\n{identity}".encode(), digest_size=8).hexdigest()
         return self._directory / content_hash[:2] / f"{content_hash}-{key}.tool"
 
-    def read(self, content_hash: ContentHash, identity: str) -> CompiledTool | None:
+    def read(self, content_hash: ContentHash, identity: str) -> CompiledRecord | None:
         """An entry, or None where there is none. A file that can't be used is reported, and is None."""
         path = self.path(content_hash, identity)
         try:
@@ -85,7 +85,7 @@ class CompiledStore:
             self._on_corrupt(path, str(error))
         return None
 
-    def write(self, content_hash: ContentHash, identity: str, compiled: CompiledTool) -> None:
+    def write(self, content_hash: ContentHash, identity: str, compiled: CompiledRecord) -> None:
         """Keep an entry. The last of several writers wins; readers see one or the other, whole.
 
         Raises:
@@ -125,7 +125,7 @@ def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()
 
 
-def _encode(content_hash: ContentHash, identity: str, compiled: CompiledTool) -> bytes:
+def _encode(content_hash: ContentHash, identity: str, compiled: CompiledRecord) -> bytes:
     rows, dimensions = compiled.vectors.shape
     fields = {
         "format": FORMAT_VERSION,
@@ -141,7 +141,7 @@ def _encode(content_hash: ContentHash, identity: str, compiled: CompiledTool) ->
     return _MAGIC + _digest(body) + body
 
 
-def _decode(data: bytes, content_hash: ContentHash, identity: str) -> CompiledTool:
+def _decode(data: bytes, content_hash: ContentHash, identity: str) -> CompiledRecord:
     if len(data) < _PREFIX.size or not data.startswith(_MAGIC):
         raise _CorruptError("is not a compiled tool")
     _, digest, length = _PREFIX.unpack_from(data)
@@ -153,11 +153,11 @@ def _decode(data: bytes, content_hash: ContentHash, identity: str) -> CompiledTo
         raise _CorruptError(f"has a header that can't be read: {error!r}") from error
 
 
-def _entry(data: bytes, length: int, content_hash: ContentHash, identity: str) -> CompiledTool:
+def _entry(data: bytes, length: int, content_hash: ContentHash, identity: str) -> CompiledRecord:
     fields: dict[str, Any] = json.loads(data[_PREFIX.size : _PREFIX.size + length])
     wanted = {"format": FORMAT_VERSION, "hash": content_hash, "identity": identity}
     for name, value in wanted.items():
         if fields.get(name) != value:
             raise _CorruptError(f"holds another entry: {name} {fields.get(name)!r} instead of {value!r}")
     vectors = np.frombuffer(data, "<f4", offset=_PREFIX.size + length).reshape(fields["shape"])
-    return CompiledTool(fields["signature"], fields["text"], vectors.astype(np.float32, copy=False))
+    return CompiledRecord(fields["signature"], fields["text"], vectors.astype(np.float32, copy=False))

@@ -12,7 +12,7 @@ from tool_registry.lexical import LexicalIndex
 from tool_registry.lookaside import LookasideBuffer
 from tool_registry.schema import normalise, properties
 from tool_registry.signature import signature
-from tool_registry.text import split_words, tool_text
+from tool_registry.text import split_words, tool_text, tool_words
 from tool_registry.tool import Tool, ToolId
 
 COMPILER_VERSION = "1"
@@ -48,7 +48,11 @@ class CompiledTool:
     def vocabulary(self) -> frozenset[str]:
         """Words that the tool uses of itself: name, description, parameter names."""
         return frozenset(
-            [*self.name_words, *split_words(self.tool.description), *split_words(" ".join(properties(self.schema)))]
+            [
+                *self.name_words,
+                *split_words(self.tool.description),
+                *split_words(" ".join(properties(self.schema))),
+            ]
         )
 
     @property
@@ -103,15 +107,5 @@ def build_index(
         tools=tuple(tools),
         vectors=tuple(vectors),
         lookaside=LookasideBuffer.build(vectors),
-        lexical=LexicalIndex.build([lexical_fields(compiled) for compiled in tools]),
+        lexical=LexicalIndex.build([tool_words(compiled.tool, compiled.schema) for compiled in tools]),
     )
-
-
-def lexical_fields(compiled: CompiledTool) -> dict[str, list[str]]:
-    """The words of a tool by BM25 field."""
-    return {
-        "name": split_words(compiled.tool.id.name),
-        "description": split_words(compiled.tool.description),
-        "parameters": split_words(" ".join(properties(compiled.schema))),
-        "server": split_words(compiled.tool.id.server),
-    }

@@ -39,7 +39,7 @@ class LookasideBuffer:
     owner: NDArray[np.int32]
     n_tools: int
     _packed: Any = field(init=False, repr=False)
-    _starts: NDArray[np.intp] = field(init=False, repr=False)
+    _starts: NDArray[np.intp] = field(init=False, repr=False)  # first row of each tool that has rows
 
     def __post_init__(self) -> None:
         """Lay the codes out for the scan and find where each tool's rows start.
@@ -102,10 +102,9 @@ class LookasideBuffer:
         """
         if visible is not None and visible.shape != (self.n_tools,):
             raise ValueError(f"the mask has shape {visible.shape}; the buffer has {self.n_tools} tools")
-        scores = np.full(self.n_tools, -np.inf, np.float32)
         if self._packed is None:
-            return scores
-        scores[self.owner[self._starts]] = np.maximum.reduceat(self._row_scores(query), self._starts)
+            return np.full(self.n_tools, -np.inf, np.float32)
+        scores = self._best_rows(self._row_scores(query))
         if visible is not None:
             scores[~visible] = -np.inf
         return scores
@@ -121,6 +120,15 @@ class LookasideBuffer:
             seen = seen[scores[seen] >= bound]
         ordered = seen[np.argsort(-scores[seen], kind="stable")][: max(k, 0)]
         return [(int(index), float(scores[index])) for index in ordered]
+
+    def _best_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        if len(self._starts) < len(rows):
+            rows = np.maximum.reduceat(rows, self._starts)
+        if len(rows) == self.n_tools:
+            return rows
+        scores = np.full(self.n_tools, -np.inf, np.float32)
+        scores[self.owner[self._starts]] = rows
+        return scores
 
     def _row_scores(self, query: NDArray[np.float32]) -> NDArray[np.float32]:
         if query.shape != self.codes.shape[1:]:

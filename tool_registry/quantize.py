@@ -20,10 +20,11 @@ def quantise(vectors: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np
     """
     if vectors.ndim != 2:  # noqa: PLR2004 - a matrix
         raise ValueError(f"vectors have shape {vectors.shape}; rows of a matrix (n, d) are expected")
-    if not np.isfinite(vectors).all():
-        row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-        raise ValueError(f"vector {row} has a value that is NaN or infinite; the embedder is at fault")
     largest = np.abs(vectors).max(axis=1, initial=0.0)
+    finite = np.isfinite(largest)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise ValueError(f"vector {row} has a value that is NaN or infinite; the embedder is at fault")
     scales = (largest / LARGEST_CODE).astype(np.float32)
     divisors = np.where(scales > 0, scales, 1)[:, None]
     codes = np.clip(np.rint(vectors / divisors), -LARGEST_CODE, LARGEST_CODE).astype(np.int8)

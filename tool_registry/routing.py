@@ -91,7 +91,11 @@ def rank(
     order = np.argsort(-fused, kind="stable")[: limit * 2]
     ranked = [
         Candidate(
-            index.tools[place].id, float(fused[place]), float(dense[place]), float(lexical[place]), place in exact
+            index.tools[place].id,
+            float(fused[place]),
+            float(dense[place]),
+            float(lexical[place]),
+            place in exact,
         )
         for place in order.tolist()
         if np.isfinite(fused[place])

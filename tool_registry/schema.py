@@ -175,7 +175,7 @@ _VALUES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
     **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
     **dict.fromkeys(("minProperties", "maxProperties"), _is_count),
-    **dict.fromkeys(("uniqueItems", "deprecated", "readOnly", "writeOnly"), _is_flag),
+    **dict.fromkeys(("deprecated", "readOnly", "writeOnly"), _is_flag),
     "multipleOf": _is_positive,
 }
 """Keywords kept as they are, and what their value has to be."""

@@ -131,7 +131,7 @@ def _opening(text: str, limit: int) -> str:
     if len(flat) <= limit:
         return flat
     ends = [match.end() for match in _SENTENCE_END.finditer(flat[:limit])]
-    return flat[: ends[-1]] if ends and ends[-1] > limit // 4 else _cut(flat, limit)
+    return flat[: ends[-1]] if ends and ends[-1] > limit // 5 else _cut(flat, limit)
 
 
 def _cut(text: str, limit: int) -> str:

@@ -79,7 +79,9 @@ def tool_from_definition(server: str, definition: object) -> Tool:
     if not isinstance(name, str) or not name.strip():
         raise UnusableToolError("the definition has no name")
     if len(name) > MAX_NAME_CHARACTERS:
-        raise UnusableToolError(f"the name has {len(name):,} characters; at most {MAX_NAME_CHARACTERS:,} are usable")
+        raise UnusableToolError(
+            f"the name has {len(name):,} characters; at most {MAX_NAME_CHARACTERS:,} are usable"
+        )
     schema = definition.get("inputSchema")
     if schema is not None and not isinstance(schema, bool | Mapping):
         raise UnusableToolError(f"inputSchema is a JSON {type(schema).__name__}, not an object")

@@ -33,6 +33,7 @@ _VALUES = (
 _SHORT_FILLERS = b"@:/.-_TZ 0123456789aAbcdefghijklmnopqrstuvwxyz"
 _ESCAPES = (b"n", b"\\", b'"')
 _MAX_ENUMERATED = 32
+_IN_NUMBERS = tuple(b"%c" % code for code in b"0123456789.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ class Cursor:
     Attributes:
         string: what the open string holds so far; None outside strings.
         escaped: the last character was a backslash that escapes the next one.
+        number: a number is open.
     """
 
     string: bytes | None = None
     escaped: bool = False
+    number: bool = False
 
     def after(self, written: bytes) -> "Cursor":
         """The cursor once `written` is appended."""
@@ -59,7 +62,7 @@ class Cursor:
             else:
                 escaped = character == b"\\" and not escaped
                 string += character
-        return Cursor(string, escaped)
+        return Cursor(string, escaped, number=string is None and written[-1:] in _IN_NUMBERS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,22 +74,24 @@ class Ranks:
         short: inside, where a string that can't end yet is filled by single characters, separators first.
         long: inside, filled by the longest words.
         escaped: after a backslash.
+        exponents: outside, whether a token starts an exponent in an open number. One such as 1E999 is JSON
+            that no double holds, so these are avoided where there is another choice.
     """
 
     outside: NDArray[np.int32]
     short: NDArray[np.int32]
     long: NDArray[np.int32]
     escaped: NDArray[np.int32]
+    exponents: NDArray[np.bool_]
 
     @classmethod
     def of(cls, pieces: Sequence[bytes]) -> "Ranks":
         """Rank a vocabulary, given as the bytes of each token; empty ones are control tokens."""
-        return cls(
-            *(
-                np.array([rank(piece) if piece else NEVER for piece in pieces], dtype=np.int32)
-                for rank in (_outside, _short, _long, _escaped)
-            )
+        ranks = (
+            np.array([rank(piece) if piece else NEVER for piece in pieces], dtype=np.int32)
+            for rank in (_outside, _short, _long, _escaped)
         )
+        return cls(*ranks, exponents=np.array([piece[:1] in (b"e", b"E") for piece in pieces]))
 
 
 def _outside(piece: bytes) -> int:

@@ -113,7 +113,7 @@ class TokenMask:
         Raises:
             SchemaNotCompilable: the mask broke on a limit.
         """
-        allowed = _unpack(self._matcher, len(logits))
+        allowed = self._allowed(self._matcher, self._cursor)
         self._check()
         return int(np.where(allowed, np.nan_to_num(logits, nan=-np.inf), -np.inf).argmax())
 
@@ -124,6 +124,13 @@ class TokenMask:
             if path is not None:
                 return path
         return None
+
+    def _allowed(self, matcher: Any, cursor: Cursor) -> NDArray[np.bool_]:
+        packed = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        count = len(self._compiler.pieces)
+        allowed = np.unpackbits(packed, count=count, bitorder="little").view(np.bool_)
+        without = allowed & ~self._compiler.ranks.exponents if cursor.number else allowed
+        return without if without.any() else allowed
 
     def _walk(self, strings: NDArray[np.int32], limit: int) -> list[int] | None:
         matcher, cursor, path = self._matcher.deep_copy(), self._cursor, list[int]()
@@ -136,7 +143,7 @@ class TokenMask:
         return path
 
     def _way_out(self, matcher: Any, cursor: Cursor, strings: NDArray[np.int32]) -> list[int]:
-        allowed = _unpack(matcher, len(strings))
+        allowed = self._allowed(matcher, cursor)
         if cursor.string is None:
             return _lowest(self._compiler.ranks.outside, allowed)
         if cursor.escaped:
@@ -157,11 +164,6 @@ class TokenMask:
     def _check(self) -> None:
         if self._matcher.is_error():
             raise SchemaNotCompilable(f"the token mask gave up: {_first_line(self._matcher.get_error())}")
-
-
-def _unpack(matcher: Any, count: int) -> NDArray[np.bool_]:
-    packed = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
-    return np.unpackbits(packed, count=count, bitorder="little").view(np.bool_)
 
 
 def _lowest(ranks: NDArray[np.int32], allowed: NDArray[np.bool_]) -> list[int]:

@@ -1,7 +1,7 @@
 """All upstreams together: the catalogue of what they list, their status, and calls to them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -17,12 +17,12 @@ class Member:
 
     spec: UpstreamSpec
     timeout_seconds: float = 60.0
-    connect_timeout_seconds: float = 30.0
-    tool_timeout_seconds: Mapping[str, float] | None = None
+    connect_timeout_seconds: float = 60.0
+    tool_timeout_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def call_timeout(self, tool: str) -> float:
         """Seconds a call of `tool` may take."""
-        return (self.tool_timeout_seconds or {}).get(tool, self.timeout_seconds)
+        return self.tool_timeout_seconds.get(tool, self.timeout_seconds)
 
 
 class Fleet:

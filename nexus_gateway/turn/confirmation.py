@@ -9,9 +9,8 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 from nexus_gateway.access.caller import Caller, Tenant
 from nexus_gateway.files import write_atomically
@@ -19,13 +18,9 @@ from nexus_gateway.turn.result import PendingCall
 from tool_registry.tool import ContentHash, Tool, ToolId
 
 
-class ConfirmPolicy(StrEnum):
-    """What the user configured for a tool, a server, or all."""
-
-    AUTO = "auto"
-    """Destructive: each time. Without annotations: once per tool. Otherwise never."""
-    ALWAYS = "always"
-    NEVER = "never"
+ConfirmPolicy: TypeAlias = Literal["auto", "always", "never"]
+"""What the user configured for a tool, a server, or all. Auto: destructive tools each time, tools without
+annotations once, others never."""
 
 
 class Approvals:
@@ -60,8 +55,8 @@ def _approval(tenant: Tenant, tool: Tool) -> str:
 
 def needs_confirmation(tool: Tool, policy: ConfirmPolicy, *, approved_before: bool) -> bool:
     """Whether to ask before this call."""
-    if policy is not ConfirmPolicy.AUTO:
-        return policy is ConfirmPolicy.ALWAYS
+    if policy != "auto":
+        return policy == "always"
     hints = tool.annotations
     if hints.read_only:
         return False

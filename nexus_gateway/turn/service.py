@@ -14,7 +14,7 @@ import anyio.to_thread
 from adapters.ports import Embedder, JsonObject, ModelError, ProgressCallback, UpstreamError, UpstreamRefused
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.turn.arguments import ArgumentWriter, Draft
-from nexus_gateway.turn.confirmation import Approvals, needs_confirmation
+from nexus_gateway.turn.confirmation import Approvals, ConfirmPolicy, needs_confirmation
 from nexus_gateway.turn.result import (
     Ground,
     GroundKind,
@@ -24,13 +24,12 @@ from nexus_gateway.turn.result import (
     Stages,
     TurnResult,
 )
-from nexus_gateway.turn.rules import ToolRules
 from nexus_gateway.turn.validation import problems
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import CompiledTool, RoutingIndex, compile_tool
 from tool_registry.routing import Gate, RoutingDecision, RoutingOutcome, decide, rank
 from tool_registry.schema import properties
-from tool_registry.tool import Tool
+from tool_registry.tool import Tool, ToolId
 
 ROUTING_CHARACTERS = 2_000
 """A pasted page is routed by its beginning."""
@@ -49,6 +48,24 @@ class Calls(Protocol):
     ) -> JsonObject:
         """Call; raises UpstreamError."""
         ...
+
+
+class Rules(Protocol):
+    """What the user configured about tools; `Settings` is one."""
+
+    def confirm_policy(self, tool: ToolId) -> ConfirmPolicy:
+        """When to ask before a call."""
+        ...
+
+    def approved_read_only(self, tool: ToolId) -> bool | None:
+        """What the user says about a tool being read-only; None where nothing is said."""
+        ...
+
+
+def reads_only(rules: Rules, tool: Tool) -> bool:
+    """Whether `nexus_read` may call a tool: the user's word counts, then the annotation."""
+    approved = rules.approved_read_only(tool.id)
+    return tool.annotations.read_only is True if approved is None else approved
 
 
 Ready = Callable[[ProgressCallback | None], Awaitable[RoutingIndex]]
@@ -82,7 +99,7 @@ class TurnParts:
     embedder: Callable[[], Awaitable[Embedder]]
     writer: ArgumentWriter
     approvals: Approvals
-    rules: ToolRules
+    rules: Rules
     gate: Gate
     deadline_seconds: float
 
@@ -235,7 +252,7 @@ class TurnService:
         allowed = tuple(
             candidate
             for candidate in decision.candidates
-            if self._parts.rules.reads_only(index.tools[index.position[candidate.tool_id]].tool)
+            if reads_only(self._parts.rules, index.tools[index.position[candidate.tool_id]].tool)
         )
         if decision.outcome is RoutingOutcome.ABSTAINED or (allowed and allowed[0] == decision.candidates[0]):
             return replace(decision, candidates=allowed)
@@ -268,7 +285,7 @@ class TurnService:
     async def _cleared(self, tool: Tool, result: TurnResult, caller: Caller, options: TurnOptions) -> TurnResult:
         """The result as it goes on: to the call, or to a question for its user."""
         approved = (caller.tenant, tool) in self._parts.approvals
-        if needs_confirmation(tool, self._parts.rules.confirm(tool.id), approved_before=approved):
+        if needs_confirmation(tool, self._parts.rules.confirm_policy(tool.id), approved_before=approved):
             if not options.assume_yes:
                 return _confirming(result, tool)
             if tool.annotations.destructive is None and not approved:

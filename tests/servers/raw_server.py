@@ -62,39 +62,43 @@ def list_tools(request):
     return answer(request, {"tools": [{"name": "never"}]})
 
 
-def call_tool(request):
-    name = request["params"]["name"]
-    if name == "odd":
-        answer(request, ODD_RESULT)
-    elif name == "received":
-        answer(request, {"content": [], "received": RECEIVED})
-    elif name == "big":
-        answer(request, {"content": [{"type": "text", "text": "x" * 10_000_000}]})
-    elif name == "refuse":
-        refuse(request, -32000, "Connection closed", {"mine": True})
-    elif name == "surrogate":
-        sys.stdout.write('{"jsonrpc":"2.0","id":%d,"result":{"text":"\\ud800"}}\n' % request["id"])
-        sys.stdout.flush()
-    elif name == "latin1":
-        sys.stdout.buffer.write(b'{"jsonrpc":"2.0","id":%d,"result":{"text":"caf\xe9"}}\n' % request["id"])
-        sys.stdout.flush()
-    elif name == "change":
-        send({"method": "notifications/tools/list_changed"})
-        answer(request, {"content": []})
-    elif name == "progress":
-        token = request["params"]["_meta"]["progressToken"]
-        send({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2}})
-        answer(request, {"content": []})
-    elif name == "die":
-        print("out of cheese", file=sys.stderr, flush=True)
-        os._exit(3)
-    elif name == "killed":
-        os.kill(os.getpid(), 9)
+def send_bytes(request, result):
+    line = (
+        b'{"jsonrpc":"2.0","id":' + str(request["id"]).encode() + b',"result":{"text":"' + result + b'"}}\n'
+    )
+    sys.stdout.buffer.write(line)
+    sys.stdout.flush()
+
+
+def change(request):
+    send({"method": "notifications/tools/list_changed"})
+    answer(request, {"content": []})
+
+
+def die(_):
+    sys.stderr.write("out of cheese\n")
+    sys.stderr.flush()
+    os._exit(3)
+
+
+TOOLS = {
+    "odd": lambda request: answer(request, ODD_RESULT),
+    "received": lambda request: answer(request, {"content": [], "received": RECEIVED}),
+    "big": lambda request: answer(request, {"content": [{"type": "text", "text": "x" * 10_000_000}]}),
+    "refuse": lambda request: refuse(request, -32000, "Connection closed", {"mine": True}),
+    "surrogate": lambda request: send_bytes(request, b"\\ud800"),
+    "latin1": lambda request: send_bytes(request, b"caf\xe9"),
+    "change": change,
+    "die": die,
+    "killed": lambda _: os.kill(os.getpid(), 9),
+    "never": lambda _: None,
+}
 
 
 def grandchild():
     child = subprocess.Popen(["sleep", "600"])  # holds our stdout open
-    print(f"grandchild {child.pid}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"grandchild {child.pid}\n")
+    sys.stderr.flush()
 
 
 def handle(request):
@@ -110,18 +114,21 @@ def handle(request):
     elif method == "tools/list":
         list_tools(request)
     elif method == "tools/call":
-        call_tool(request)
+        TOOLS[request["params"]["name"]](request)
 
 
-if MODE == "crash":
-    print("Traceback: no module named cheese", file=sys.stderr)
-    sys.exit(7)
-if MODE == "rubbish":
-    print('Server started!\n\n{"level": "info"}\n[1, 2]\n\x00\x01', flush=True)
-if MODE == "grandchild":
-    grandchild()
-for line in sys.stdin:
-    handle(json.loads(line))
-    if MODE == "deaf" and '"notifications/initialized"' in line:
-        print("deaf now", file=sys.stderr, flush=True)
-        time.sleep(600)
+def main():
+    if MODE == "crash":
+        sys.exit("Traceback: no module named cheese")
+    if MODE == "rubbish":
+        sys.stdout.write('Server started!\n\n{"level": "info"}\n[1, 2]\n\x00\x01\n')
+    if MODE == "grandchild":
+        grandchild()
+    for line in sys.stdin:
+        handle(json.loads(line))
+        if MODE == "deaf" and '"notifications/initialized"' in line:
+            time.sleep(600)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import anyio
 import mcp_types as types
+import uvicorn
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
@@ -56,9 +57,7 @@ def record(event):
             log.write(f"{event}\n")
 
 
-server = Server(
-    "sdk", version="1", instructions="be kind", on_list_tools=list_tools, on_call_tool=call_tool
-)
+server = Server("sdk", version="1", instructions="be kind", on_list_tools=list_tools, on_call_tool=call_tool)
 
 
 async def serve_stdio():
@@ -67,10 +66,9 @@ async def serve_stdio():
 
 
 def serve_http(port):
-    import uvicorn
-
     listener = socket.create_server(("127.0.0.1", port))
-    print(listener.getsockname()[1], flush=True)
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
+    sys.stdout.flush()
     config = uvicorn.Config(server.streamable_http_app(), log_level="error", timeout_graceful_shutdown=1)
     uvicorn.Server(config).run(sockets=[listener])
 

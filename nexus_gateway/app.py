@@ -1,0 +1,127 @@
+"""The composition root: settings to adapters to services, in one task group. Only here are concrete adapters named."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import structlog
+
+from adapters.llama_cpp.engine import open_engine
+from adapters.llama_cpp.options import EngineOptions
+from adapters.mcp_upstream import connect
+from adapters.model_files import ModelFiles, parse_model_name
+from adapters.ports import ArgumentEngine, Embedder
+from adapters.sentence_models import EmbedderOptions, open_embedder
+from nexus_gateway.fleet.fleet import Fleet, Member
+from nexus_gateway.models import ModelSlot
+from nexus_gateway.readiness import Readiness
+from nexus_gateway.registry.indexer import Indexer
+from nexus_gateway.settings import ServerSettings, Settings
+from nexus_gateway.turn.arguments import ArgumentWriter
+from nexus_gateway.turn.confirmation import Approvals
+from nexus_gateway.turn.service import TurnParts, TurnService
+from tool_registry.compiled_store import CompiledStore
+from tool_registry.routing import Gate
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """The running application."""
+
+    settings: Settings
+    fleet: Fleet
+    indexer: Indexer
+    embedder: ModelSlot[Embedder]
+    engine: ModelSlot[ArgumentEngine]
+    readiness: Readiness
+    turns: TurnService
+
+
+@asynccontextmanager
+async def open_gateway(settings: Settings) -> AsyncIterator[Gateway]:
+    """Start everything in the background and give the gateway at once; leaving stops all children."""
+    gateway = _assemble(settings)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(gateway.fleet.run, name="fleet")
+        tasks.start_soon(gateway.indexer.run, name="indexer")
+        tasks.start_soon(gateway.embedder.run, name="embedder")
+        tasks.start_soon(gateway.engine.run, name="argument model")
+        try:
+            yield gateway
+        finally:
+            tasks.cancel_scope.cancel()
+
+
+def _assemble(settings: Settings) -> Gateway:
+    embedder = ModelSlot[Embedder]("embedding model", lambda: _open_embedder(settings))
+    engine = ModelSlot[ArgumentEngine]("argument model", lambda: _open_engine(settings))
+    store = CompiledStore(settings.cache_dir / "compiled", _report_corrupt)
+    indexer = Indexer(store, embedder.get)
+    fleet = Fleet(map(_member, settings.servers.values()), connect, on_catalog=indexer.follow)
+    readiness = Readiness(fleet, indexer, [embedder, engine])
+    turns = TurnService(
+        TurnParts(
+            calls=fleet,
+            ready=readiness.wait,
+            embedder=embedder.get,
+            writer=ArgumentWriter(engine.get, max_tokens=settings.turn.max_argument_tokens),
+            approvals=Approvals(settings.cache_dir / "approvals.json"),
+            rules=settings,
+            gate=_gate(settings),
+            deadline_seconds=settings.turn.deadline_seconds,
+        )
+    )
+    return Gateway(settings, fleet, indexer, embedder, engine, readiness, turns)
+
+
+def model_files(settings: Settings) -> ModelFiles:
+    """Where the models of these settings are looked for."""
+    return ModelFiles(settings.cache_dir / "models")
+
+
+@asynccontextmanager
+async def _open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
+    path = await _locate(settings, settings.models.embedder_model)
+    async with open_embedder(path, EmbedderOptions(threads=settings.models.threads)) as embedder:
+        yield embedder
+
+
+@asynccontextmanager
+async def _open_engine(settings: Settings) -> AsyncIterator[ArgumentEngine]:
+    models = settings.models
+    path = await _locate(settings, models.argument_model)
+    options = EngineOptions(
+        n_ctx=models.n_ctx,
+        n_gpu_layers=models.n_gpu_layers,
+        threads=models.threads,
+        flash_attention=models.flash_attention,
+    )
+    async with open_engine(path, options) as engine:
+        yield engine
+
+
+async def _locate(settings: Settings, name: str) -> Path:
+    return await anyio.to_thread.run_sync(lambda: model_files(settings).locate(parse_model_name(name)))
+
+
+def _member(server: ServerSettings) -> Member:
+    deadlines = {name: tool.timeout_seconds for name, tool in server.tools.items() if tool.timeout_seconds}
+    return Member(server.spec, server.timeout_seconds, server.connect_timeout_seconds, deadlines)
+
+
+def _gate(settings: Settings) -> Gate:
+    default, chosen = Gate(), settings.routing
+    return Gate(
+        margin=default.margin if chosen.margin is None else chosen.margin,
+        floor=default.floor if chosen.floor is None else chosen.floor,
+        candidates=default.candidates if chosen.candidates is None else chosen.candidates,
+    )
+
+
+def _report_corrupt(path: Path, reason: str) -> None:
+    log.warning("store.corrupt", path=str(path), reason=reason, fix="it is computed again")

@@ -1,0 +1,36 @@
+"""Options that several commands share, and settings from them."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from nexus_gateway.cli.exits import Exit
+from nexus_gateway.settings import LoadedSettings, SettingsError, load_settings
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="The gateway's own nexus.toml.", show_default="the user's, if any"),
+]
+McpConfigOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--mcp-config",
+        metavar="FILE",
+        help="A host's mcpServers file (claude_desktop_config.json, .mcp.json), read as it is. May be repeated.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
+
+
+def settings_from(config: Path | None, mcp_config: list[Path] | None) -> LoadedSettings:
+    """Settings for a command; what is wrong goes to stderr, and a file that can't be used at all ends it."""
+    try:
+        loaded = load_settings(config, mcp_config or (), os.environ)
+    except SettingsError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(Exit.USAGE) from None
+    for problem in loaded.problems:
+        typer.echo(f"warning: {problem}", err=True)
+    return loaded

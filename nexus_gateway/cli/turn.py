@@ -1,0 +1,101 @@
+"""`nexus-gateway turn`: one request from the terminal."""
+
+import sys
+from typing import Annotated, Any
+
+import anyio.to_thread
+import typer
+from rich.prompt import Confirm, Prompt
+from rich.syntax import Syntax
+from rich.text import Text
+
+from nexus_gateway.access.caller import Caller
+from nexus_gateway.app import Gateway
+from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
+from nexus_gateway.cli.output import err, out, print_json
+from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.server.rendering import render, turn_meta
+from nexus_gateway.telemetry.turn_line import log_turn
+from nexus_gateway.turn.result import Outcome, TurnResult
+from nexus_gateway.turn.service import TurnOptions
+
+app = typer.Typer(rich_markup_mode=None)
+
+_EXITS = {
+    Outcome.CALLED: Exit.OK,
+    Outcome.FAILED: Exit.FAILED,
+    Outcome.PROPOSED: Exit.NEEDS_INPUT,
+    Outcome.NEEDS_INPUT: Exit.NEEDS_INPUT,
+    Outcome.AMBIGUOUS: Exit.AMBIGUOUS,
+    Outcome.NO_TOOL: Exit.NO_TOOL,
+}
+
+
+@app.command("turn")
+def turn_command(
+    request: Annotated[str, typer.Argument(help='What to do, in quotes: "read the file notes.txt".')],
+    config: ConfigOption = None,
+    mcp_config: McpConfigOption = None,
+    context: Annotated[str, typer.Option("--context", help="What the request leaves out: ids, paths, names.")] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show tool and arguments without calling.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run what would otherwise be asked for first.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Do one request: find the tool, write its arguments, call it, show the answer.
+
+    Exit codes: 0 called, 1 failed, 2 wrong configuration, 3 input or a yes is missing, 4 several tools are
+    equally close, 5 no tool fits.
+    """
+    settings = settings_from(config, mcp_config).settings
+    options = TurnOptions(dry_run=dry_run, assume_yes=yes)
+    ask = sys.stdin.isatty() and not json
+
+    async def work(gateway: Gateway) -> TurnResult:
+        result = await gateway.turns.turn(request, Caller(), context=context, options=options)
+        while ask and result.outcome is Outcome.NEEDS_INPUT and result.pending is not None:
+            answers = await anyio.to_thread.run_sync(_ask, result)
+            if answers is None:
+                break
+            result = await gateway.turns.resume(
+                result.pending, answers, Caller(), confirmed=result.confirm, options=options
+            )
+        log_turn(result, Caller(), request=request)
+        return result
+
+    result = run_with_gateway(settings, work, quiet=json)
+    _show_json(result) if json else _show(result)
+    exit_with(Exit.FAILED if result.is_error else _EXITS[result.outcome])
+
+
+def _ask(result: TurnResult) -> dict[str, Any] | None:
+    err.print(Text(result.message))
+    if result.confirm:
+        err.print(Text(f"  {result.tool_id} {dict(result.arguments)}"))
+        return {} if Confirm.ask("Run it?", console=err, default=False) else None
+    return {missing.name: _ask_value(missing.name, missing.description) for missing in result.missing}
+
+
+def _ask_value(name: str, description: str) -> str:
+    return Prompt.ask(f"{name} ({description})" if description else name, console=err)
+
+
+def _show_json(result: TurnResult) -> None:
+    print_json({**turn_meta(result), "message": result.message, "result": result.raw, "offer": _offer(result)})
+
+
+def _offer(result: TurnResult) -> Any:
+    return None if result.raw is not None else render(result, explain=False)["structuredContent"]
+
+
+def _show(result: TurnResult) -> None:
+    if result.raw is None:
+        out.print(Text(render(result, explain=False)["content"][0]["text"]))
+        return
+    err.print(Text(f"{result.tool_id} {dict(result.arguments)}", style="dim"))
+    content = result.raw.get("content")
+    for block in content if isinstance(content, list) else ():
+        text = block.get("text") if isinstance(block, dict) else None
+        out.print(Text(text) if isinstance(text, str) else Text(str(block)[:500]))
+    if not content and (structured := result.raw.get("structuredContent")) is not None:
+        out.print(Syntax(str(structured), "json"))

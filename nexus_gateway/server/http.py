@@ -1,0 +1,115 @@
+"""Serving many hosts over streamable HTTP. Loopback only, unless a bearer token guards it."""
+
+import hmac
+import ipaddress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import anyio
+import uvicorn
+from mcp.server import Server
+from mcp.server.auth.provider import AccessToken
+from mcp.server.auth.settings import AuthSettings
+from mcp.server.transport_security import TransportSecuritySettings
+from pydantic import AnyHttpUrl
+from starlette.applications import Starlette
+
+from nexus_gateway.settings import HttpSettings
+
+PATH = "/mcp"
+DRAIN_SECONDS = 5
+"""Running requests may finish for this long after a stop signal."""
+
+
+class UnsafeAddressError(Exception):
+    """A non-loopback address without a bearer token."""
+
+
+class StaticToken:
+    """Accepts one bearer token, compared in constant time (the SDK's `TokenVerifier`)."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token.encode()
+
+    async def verify_token(self, token: str) -> AccessToken | None:
+        """The access a token gives, or None."""
+        if not hmac.compare_digest(token.encode(), self._token):
+            return None
+        return AccessToken(token=token, client_id="local", scopes=[])
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_address(settings: HttpSettings, token: str | None) -> None:
+    """Raises UnsafeAddressError where others could reach the gateway without a token."""
+    if token is None and not is_loopback(settings.host):
+        raise UnsafeAddressError(
+            f"refusing to serve on {settings.host} without a bearer token: set {settings.token_env}, or use 127.0.0.1"
+        )
+
+
+def build_app(server: Server[Any], settings: HttpSettings, *, token: str | None) -> Starlette:
+    """The ASGI application: Host and Origin checked, the token where there is one.
+
+    Raises:
+        UnsafeAddressError: `settings.host` is not loopback and there is no token.
+    """
+    check_address(settings, token)
+    auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None) if token else None
+    return server.streamable_http_app(
+        streamable_http_path=PATH,
+        host=settings.host,
+        max_request_body_size=settings.max_body_bytes,
+        transport_security=_checks(settings),
+        auth=auth,
+        token_verifier=StaticToken(token) if token else None,
+    )
+
+
+async def serve_http(settings: HttpSettings, token: str | None, server: Server[Any], stop: anyio.Event) -> None:
+    """Serve until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
+    config = uvicorn.Config(
+        build_app(server, settings, token=token),
+        host=settings.host,
+        port=settings.port,
+        log_level="warning",
+        timeout_graceful_shutdown=DRAIN_SECONDS,
+    )
+    listener = _Listener(config)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_stop_when, stop, listener)
+        await listener.serve()
+        tasks.cancel_scope.cancel()
+
+
+async def _stop_when(stop: anyio.Event, listener: uvicorn.Server) -> None:
+    await stop.wait()
+    listener.should_exit = True
+
+
+class _Listener(uvicorn.Server):
+    """Leaves signals to the process: uvicorn would raise them again before our children are stopped."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _checks(settings: HttpSettings) -> TransportSecuritySettings:
+    names: Sequence[str] = ("127.0.0.1", "localhost", "[::1]", settings.host)
+    hosts = [f"{name}:*" for name in dict.fromkeys(names)]
+    origins = [f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")]
+    return TransportSecuritySettings(
+        enable_dns_rebinding_protection=True,
+        allowed_hosts=[*hosts, *settings.allowed_hosts],
+        allowed_origins=[*origins, *settings.allowed_origins],
+    )
