@@ -17,13 +17,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # a host waits for our first answer, and numpy is a good part of what it waits for
+    import numpy as np
+    from numpy.typing import NDArray
 
 JsonObject: TypeAlias = dict[str, Any]
-Vectors: TypeAlias = NDArray[np.float32]
+Vectors: TypeAlias = "NDArray[np.float32]"
 """Shape (n, dimensions), rows of L2 norm 1."""
 
 
@@ -120,6 +121,20 @@ class UpstreamSpec:
     server: str
     transport: TransportSpec
     era: Era | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionKey:
+    """What calls must agree in to share one connection.
+
+    Attributes:
+        credential: whose credential it carries; never the secret itself.
+        capabilities: what the connection told the server that its user's host can do.
+    """
+
+    server: str
+    credential: str = ""
+    capabilities: frozenset[str] = frozenset()
 
 
 class ProgressCallback(Protocol):
@@ -229,7 +244,7 @@ class SegmentKind(StrEnum):
     CONTEXT = "context"
     REQUEST = "request"
     ANSWER = "answer"
-    """Text the answer already has; the completion goes on from its end."""
+    """Text that the answer already has, raw; the value under the schema begins at its end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from tool_registry.compiled_store import CompiledStore, CompiledRecord, StoreError
+from tool_registry.compiled_store import CompiledRecord, CompiledStore, StoreError
 from tool_registry.tool import content_hash
 
 HASH = content_hash({"name": "read"})

@@ -32,14 +32,12 @@ class Gate:
 
     Attributes:
         margin: least distance of the two best fused scores for a route.
-        floor: least cosine of the best candidate; below it, and without lexical support, no tool fits.
-        lexical_floor: share of the request's words (by their weight) the best tool must hold to make up for `floor`.
+        floor: least cosine of the best candidate; below it no tool fits.
         candidates: how many are kept for the host when the choice is close.
     """
 
     margin: float = 0.06
-    floor: float = 0.28
-    lexical_floor: float = 0.5
+    floor: float = 0.24
     candidates: int = 5
 
 

@@ -30,6 +30,7 @@ _VALUES = (
     b"true",
     *(b"%d" % digit for digit in range(1, 10)),
 )
+_COLONS = (b':""', b":[]", b":{}", b":")
 _SHORT_FILLERS = b"@:/.-_TZ 0123456789aAbcdefghijklmnopqrstuvwxyz"
 _ESCAPES = (b"n", b"\\", b'"')
 _MAX_ENUMERATED = 32
@@ -87,11 +88,12 @@ class Ranks:
     @classmethod
     def of(cls, pieces: Sequence[bytes]) -> "Ranks":
         """Rank a vocabulary, given as the bytes of each token; empty ones are control tokens."""
-        ranks = (
+        exponents = np.array([piece[:1] in {b"e", b"E"} for piece in pieces])
+        outside, short, long, escaped = (
             np.array([rank(piece) if piece else NEVER for piece in pieces], dtype=np.int32)
             for rank in (_outside, _short, _long, _escaped)
         )
-        return cls(*ranks, exponents=np.array([piece[:1] in (b"e", b"E") for piece in pieces]))
+        return cls(outside, short, long, escaped, exponents)
 
 
 def _outside(piece: bytes) -> int:
@@ -100,6 +102,8 @@ def _outside(piece: bytes) -> int:
         return (0 if not piece.strip(b"}]") else 100) - length + 100
     if piece[:1] == b",":
         return 300 + _position(piece, (b',"', b","), length + 2)
+    if piece in _COLONS:
+        return 400 + _COLONS.index(piece)
     if piece in _VALUES:
         return 500 + _VALUES.index(piece)
     if piece[:1] == b'"':

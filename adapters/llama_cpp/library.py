@@ -5,6 +5,7 @@ The binding, and llguidance's bridge to it, load native libraries; the gateway a
 """
 
 import threading
+import warnings
 from collections import deque
 from typing import Any
 
@@ -62,4 +63,8 @@ def mask_tokenizer(vocab: Any) -> Any:
     llama()
     from llguidance import llamacpp  # noqa: PLC0415 - it imports the binding
 
+    # One warning a token, about a name that llguidance uses and only it can change.
+    warnings.filterwarnings(
+        "ignore", "llama_token_get_attr is deprecated", DeprecationWarning
+    )
     return llamacpp.lltokenizer_from_vocab(vocab)

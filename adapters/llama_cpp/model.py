@@ -60,7 +60,7 @@ class Model:
     def is_markup(self, token: int) -> bool:
         """Whether a token is no ordinary text (control or user-defined)."""
         llama = library.llama()
-        attributes: int = llama.llama_token_get_attr(self.vocab, token)
+        attributes: int = llama.llama_vocab_get_attr(self.vocab, token)
         return bool(attributes & (llama.LLAMA_TOKEN_ATTR_CONTROL | llama.LLAMA_TOKEN_ATTR_USER_DEFINED))
 
     @property

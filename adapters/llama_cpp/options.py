@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 
 @dataclass(frozen=True, slots=True)

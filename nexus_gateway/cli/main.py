@@ -3,7 +3,6 @@
 import importlib
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -22,10 +21,10 @@ _COMMANDS = {
 
 
 class _LazyCommands(TyperGroup):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # noqa: ARG002
         module = _COMMANDS.get(cmd_name)
         if module is None:
             return None

@@ -1,5 +1,6 @@
 """`nexus-gateway turn`: one request from the terminal."""
 
+import json as json_module
 import sys
 from typing import Annotated, Any
 
@@ -17,8 +18,9 @@ from nexus_gateway.cli.output import err, out, print_json
 from nexus_gateway.cli.session import exit_with, run_with_gateway
 from nexus_gateway.server.rendering import render, turn_meta
 from nexus_gateway.telemetry.turn_line import log_turn
-from nexus_gateway.turn.result import Outcome, TurnResult
+from nexus_gateway.turn.result import MissingArgument, Outcome, TurnResult
 from nexus_gateway.turn.service import TurnOptions
+from nexus_gateway.turn.slots import main_type
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -73,11 +75,18 @@ def _ask(result: TurnResult) -> dict[str, Any] | None:
     if result.confirm:
         err.print(Text(f"  {result.tool_id} {dict(result.arguments)}"))
         return {} if Confirm.ask("Run it?", console=err, default=False) else None
-    return {missing.name: _ask_value(missing.name, missing.description) for missing in result.missing}
+    return {missing.name: _ask_value(missing) for missing in result.missing}
 
 
-def _ask_value(name: str, description: str) -> str:
-    return Prompt.ask(f"{name} ({description})" if description else name, console=err)
+def _ask_value(missing: MissingArgument) -> Any:
+    label = f"{missing.name} ({missing.description})" if missing.description else missing.name
+    typed = Prompt.ask(label, console=err)
+    if main_type(missing.schema) == "string":
+        return typed
+    try:
+        return json_module.loads(typed)
+    except ValueError:
+        return typed  # the check against the schema says what is wrong with it
 
 
 def _show_json(result: TurnResult) -> None:

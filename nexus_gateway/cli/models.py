@@ -1,0 +1,112 @@
+"""`nexus-gateway models`: which models there are, and bringing missing ones here."""
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+from adapters.model_files import ModelEntry, ModelFiles, ModelName, parse_model_name
+from adapters.ports import ModelError
+from nexus_gateway.app import model_files
+from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.options import ConfigOption, JsonOption, settings_from
+from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.session import exit_with
+from nexus_gateway.settings import PRESETS, Settings
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List models and download missing ones.")
+
+
+@app.command("list")
+def list_command(config: ConfigOption = None, json: JsonOption = False) -> None:
+    """List the configured models, each preset's, and every other model on this machine."""
+    settings = settings_from(config, None).settings
+    files = model_files(settings)
+    entries = [(use, files.describe(parse_model_name(name))) for use, name in _named(settings)]
+    known = {str(entry.name) for _, entry in entries}
+    entries += [("", entry) for entry in files.cached() if str(entry.name) not in known]
+    if json:
+        print_json({"models": [_row(use, entry) for use, entry in entries]})
+        return
+    rows = [(use, entry.name, entry.kind, _size(entry), "here" if entry.present else "missing") for use, entry in entries]
+    print_table(["used by", "model", "kind", "size", "state"], rows)
+    out.print(Text("nexus-gateway models pull NAME brings a missing one here; a preset is set in nexus.toml: [models]"))
+
+
+def _named(settings: Settings) -> list[tuple[str, str]]:
+    uses: dict[str, list[str]] = {}
+    uses.setdefault(settings.models.argument_model, []).append("arguments (in use)")
+    uses.setdefault(settings.models.embedder_model, []).append("embedder (in use)")
+    for preset, models in PRESETS.items():
+        uses.setdefault(models.argument, []).append(preset)
+        uses.setdefault(models.embedder, []).append(preset)
+    return [(", ".join(dict.fromkeys(users)), name) for name, users in uses.items()]
+
+
+def _row(use: str, entry: ModelEntry) -> dict[str, object]:
+    return {
+        "name": str(entry.name),
+        "kind": str(entry.kind),
+        "bytes": entry.size_bytes,
+        "path": None if entry.path is None else str(entry.path),
+        "present": entry.present,
+        "used_by": use,
+    }
+
+
+def _size(entry: ModelEntry) -> str:
+    return "" if entry.size_bytes is None else f"{entry.size_bytes / 1e6:,.0f} MB"
+
+
+@app.command("pull")
+def pull_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="hf:owner/repo/file, hf:owner/repo, or a preset; the configured ones if none.")
+    ] = None,
+    config: ConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Download models that are missing, with progress; what is here already is left alone."""
+    settings = settings_from(config, None).settings
+    try:
+        wanted = [parse_model_name(name) for name in _expanded(names, settings)]
+        paths = anyio.run(partial(_pull, model_files(settings), wanted, json))
+    except ModelError as error:
+        err.print(Text(str(error), style="red"))
+        exit_with(Exit.FAILED)
+    if json:
+        print_json({"models": [{"name": str(name), "path": str(path)} for name, path in zip(wanted, paths, strict=True)]})
+    else:
+        for name, path in zip(wanted, paths, strict=True):
+            out.print(Text(f"{name}: {path}"))
+
+
+def _expanded(names: list[str] | None, settings: Settings) -> list[str]:
+    if not names:
+        return [settings.models.argument_model, settings.models.embedder_model]
+    return [
+        model
+        for name in names
+        for model in ((PRESETS[name].argument, PRESETS[name].embedder) if name in PRESETS else (name,))
+    ]
+
+
+async def _pull(files: ModelFiles, names: list[ModelName], quiet: bool) -> list[Path]:  # noqa: FBT001
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+    with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
+        return [await _pull_one(files, name, progress) for name in names]
+
+
+async def _pull_one(files: ModelFiles, name: ModelName, progress: Progress) -> Path:
+    task: TaskID = progress.add_task(str(name), total=1.0)
+
+    async def show(_what: str, share: float | None) -> None:
+        progress.update(task, completed=share or 0.0)
+
+    path = await files.pull(name, show)
+    progress.update(task, completed=1.0)
+    return path

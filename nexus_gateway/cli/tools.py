@@ -1,0 +1,140 @@
+"""`nexus-gateway tools`: what is connected."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from adapters.ports import ModelError
+from nexus_gateway.app import Gateway
+from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
+from nexus_gateway.cli.output import clip, err, out, print_json, print_table
+from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.fleet.supervisor import ServerState, ServerStatus
+from nexus_gateway.server.rendering import render_description, render_found
+from nexus_gateway.turn.service import resolve
+from tool_registry.catalog import ToolCatalog
+from tool_registry.index import compile_tool
+from tool_registry.tool import Tool
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, search and show the connected tools.")
+
+
+@app.command("list")
+def list_command(config: ConfigOption = None, mcp_config: McpConfigOption = None, json: JsonOption = False) -> None:
+    """List every tool of every server, what was set aside, and servers that are down."""
+    settings = settings_from(config, mcp_config).settings
+
+    async def work(gateway: Gateway) -> tuple[ToolCatalog, list[ServerStatus]]:
+        statuses = await gateway.fleet.first_sync()
+        return gateway.fleet.catalog, statuses
+
+    catalog, statuses = run_with_gateway(settings, work, quiet=True)
+    if json:
+        print_json(_listing(catalog, statuses))
+    else:
+        _print_listing(catalog, statuses)
+
+
+def _listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> dict[str, Any]:
+    return {
+        "tools": [
+            {
+                "tool": str(tool.id),
+                "server": tool.id.server,
+                "name": tool.id.name,
+                "signature": compile_tool(tool).signature,
+                "kind": _kind(tool),
+                "content_hash": tool.content_hash,
+            }
+            for tool in catalog
+        ],
+        "set_aside": [{"server": a.server, "name": a.name, "reason": a.reason} for a in catalog.set_aside],
+        "servers": [
+            {"server": s.server, "state": str(s.state), "cause": s.cause, "tools": s.tools, "era": s.era and str(s.era)}
+            for s in statuses
+        ],
+    }
+
+
+def _print_listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> None:
+    rows = [
+        (tool.id.server, tool.id.name, _kind(tool), clip(tool.description, 70))
+        for tool in catalog
+    ]
+    print_table(["server", "tool", "kind", "description"], rows)
+    out.print(f"{len(catalog)} tools on {sum(s.state is ServerState.READY for s in statuses)} servers")
+    for aside in catalog.set_aside:
+        err.print(Text(f"set aside: {aside.server}/{aside.name}: {aside.reason}", style="yellow"))
+    for status in statuses:
+        if status.cause:
+            err.print(Text(f"down: {status.server}: {status.cause}", style="red"))
+
+
+def _kind(tool: Tool) -> str:
+    hints = tool.annotations
+    if hints.read_only:
+        return "reads"
+    if hints.destructive is None:
+        return "not said"
+    return "destructive" if hints.destructive else "adds"
+
+
+@app.command("search")
+def search_command(
+    query: Annotated[str, typer.Argument(help="What the tool should do.")],
+    config: ConfigOption = None,
+    mcp_config: McpConfigOption = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=50)] = 5,
+    json: JsonOption = False,
+) -> None:
+    """Find the best tools for a need."""
+    settings = settings_from(config, mcp_config).settings
+
+    async def work(gateway: Gateway) -> dict[str, Any]:
+        decision, index = await gateway.turns.find(query, limit)
+        return render_found(decision, index, "signatures")["structuredContent"] | {"outcome": str(decision.outcome)}
+
+    try:
+        found = run_with_gateway(settings, work, quiet=json)
+    except ModelError as error:
+        err.print(Text(str(error), style="red"))
+        exit_with(Exit.FAILED)
+    if json:
+        print_json(found)
+    elif found["tools"]:
+        rows = [(f"{t['score']:.2f}", t["tool"], clip(t["signature"], 60), clip(t["description"], 60)) for t in found["tools"]]
+        print_table(["score", "tool", "signature", "description"], rows)
+    else:
+        out.print(Text(found["message"]))
+    exit_with(Exit.OK if found["tools"] else Exit.NO_TOOL)
+
+
+@app.command("show")
+def show_command(
+    tool: Annotated[str, typer.Argument(help="server/name, or a name that only one server has.")],
+    config: ConfigOption = None,
+    mcp_config: McpConfigOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show one tool: signature, schema, annotations, content hash."""
+    settings = settings_from(config, mcp_config).settings
+
+    async def work(gateway: Gateway) -> dict[str, Any] | str:
+        await gateway.fleet.first_sync()
+        catalog = gateway.fleet.catalog
+        found = resolve(catalog, tool)
+        return found if isinstance(found, str) else render_description(found, catalog)["structuredContent"]
+
+    shown = run_with_gateway(settings, work, quiet=True)
+    if isinstance(shown, str):
+        err.print(Text(shown, style="red"))
+        exit_with(Exit.FAILED)
+    elif json:
+        print_json(shown)
+    else:
+        out.print(Text(shown["signature"], style="bold"))
+        out.print(Text(str(shown["definition"].get("description", ""))))
+        out.print_json(data=shown["definition"])
+        out.print(Text(f"content hash {shown['content_hash']}", style="dim"))

@@ -1,0 +1,99 @@
+"""What `doctor` looks at: each finding has a subject, a verdict, its cause and its fix."""
+
+import platform
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from adapters.ports import ModelError
+from nexus_gateway.app import Gateway
+from nexus_gateway.fleet.supervisor import ServerState, ServerStatus
+from nexus_gateway.settings import LoadedSettings
+
+
+class Verdict(StrEnum):
+    """How bad a finding is; only FAILED makes `doctor` fail."""
+
+    OK = "ok"
+    NOTE = "note"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    subject: str
+    verdict: Verdict
+    detail: str
+    fix: str = ""
+
+
+def machine() -> Iterator[Finding]:
+    """The runtime itself."""
+    yield Finding("python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+
+
+def configuration(loaded: LoadedSettings) -> Iterator[Finding]:
+    """Files, their problems and notes."""
+    for source in loaded.sources:
+        yield Finding("configuration", Verdict.OK, str(source))
+    for problem in loaded.problems:
+        yield Finding("configuration", Verdict.FAILED, str(problem), "correct the file; the other servers go on")
+    for note in loaded.notes:
+        yield Finding("configuration", Verdict.NOTE, str(note))
+    if not loaded.settings.servers:
+        yield Finding("configuration", Verdict.FAILED, "no server is configured", "give --mcp-config FILE or write nexus.toml")
+
+
+async def servers(gateway: Gateway) -> list[Finding]:
+    """Each server, connected."""
+    statuses = await gateway.fleet.first_sync()
+    findings = [_server(status) for status in statuses]
+    findings += [
+        Finding(f"tool {aside.server}/{aside.name}", Verdict.NOTE, f"set aside: {aside.reason}", "tell its author")
+        for aside in gateway.fleet.catalog.set_aside
+    ]
+    return findings
+
+
+def _server(status: ServerStatus) -> Finding:
+    subject = f"server {status.server}"
+    if status.state is ServerState.READY:
+        took = f"{status.connect_seconds:.1f} s"
+        return Finding(subject, Verdict.OK, f"{status.tools} tools, {status.era} era, connected in {took}")
+    return Finding(subject, Verdict.FAILED, status.cause, "the cause says what to change; its entry is in the configuration")
+
+
+async def models(gateway: Gateway) -> list[Finding]:
+    """Both models, loaded."""
+    findings: list[Finding] = []
+    try:
+        embedder = await gateway.embedder.get()
+        findings.append(Finding("embedding model", Verdict.OK, gateway.settings.models.embedder_model))
+        if embedder.english_only:
+            findings.append(
+                Finding(
+                    "embedding model",
+                    Verdict.NOTE,
+                    "it is English only: requests in other languages are routed poorly",
+                    'set preset = "multilingual" in [models] and run nexus-gateway models pull multilingual',
+                )
+            )
+    except ModelError as error:
+        findings.append(Finding("embedding model", Verdict.FAILED, str(error)))
+    try:
+        await gateway.engine.get()
+        findings.append(Finding("argument model", Verdict.OK, gateway.settings.models.argument_model))
+    except ModelError as error:
+        findings.append(Finding("argument model", Verdict.FAILED, str(error)))
+    return findings
+
+
+def programs() -> Iterator[Finding]:
+    """Programs that many servers are started with."""
+    for name in ("npx", "uvx"):
+        found = shutil.which(name)
+        detail = found or f"{name} is not on the PATH; servers that are started with it need it"
+        yield Finding(name, Verdict.OK if found else Verdict.NOTE, detail)
