@@ -112,7 +112,7 @@ def test_monsters_are_cut_after_the_required_parameters():
         ("browser.take-screenshot", ["browser", "take", "screenshot"]),
         (
             "List all repositories, branches and statuses!",
-            ["list", "all", "repository", "branch", "and", "statuse"],
+            ["list", "all", "repositories", "branches", "and", "statuses"],
         ),
         ("Café Übersicht", ["cafe", "ubersicht"]),
         ("删除文件 now", ["删除", "除文", "文件", "now"]),
@@ -168,9 +168,9 @@ def test_a_tools_words_are_sorted_into_fields():
     )
     assert tool_words(tool, schema) == {
         "name": ["read", "file", "reader"],
-        "description": ["read", "file"],
-        "parameters": ["max", "line", "all"],
-        "server": ["my", "file"],
+        "description": ["reads", "files"],
+        "parameters": ["max", "lines", "all"],
+        "server": ["my", "files"],
     }
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tool_registry.tool import ContentHash
 
 FORMAT_VERSION = 1
-"""Part of every key. Raise it with the layout, and with how signatures and tool texts are written."""
+"""Of the layout; part of every key. What the texts are made with belongs in the identity."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
 
 _MAGIC = b"NXTOOL\x00\x01"

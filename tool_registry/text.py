@@ -20,8 +20,6 @@ TEXT_CHARACTERS = 560
 """About 140 tokens of English, before the server's name."""
 INDEXED_CHARACTERS = 4_000
 """Of a description, for the lexical index."""
-SHORTEST_PLURAL = 4
-"""Letters."""
 
 _WORD = re.compile(r"\d+|[^\W\d_]+")
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -36,8 +34,9 @@ _UNSPACED = re.compile(
 def split_words(text: str) -> list[str]:
     """Lower-cased words of prose or of an identifier (`snake_case`, `kebab-case`, `camelCase`, `a.b`, `v2`).
 
-    Accents are folded, English plurals lightly stemmed (`repositories` -> `repository`). Runs of scripts
-    that don't put spaces between words become overlapping pairs of characters.
+    Accents are folded. Runs of scripts that don't put spaces between words become overlapping pairs of
+    characters. Plurals stay: `list_issues` and `get_issue` differ by little else, and stemming them cost BM25
+    9 points of recall at 1 among 250 tools.
     """
     return [
         word
@@ -92,7 +91,7 @@ def _folded(text: str) -> str:
 
 def _split_run(run: str) -> Iterable[str]:
     if run.isascii():
-        return (_singular(run.lower()),)
+        return (run.lower(),)
     return [word for part in _pieces(run) for word in part]
 
 
@@ -101,24 +100,15 @@ def _pieces(run: str) -> Iterable[list[str]]:
     at = 0
     for match in _UNSPACED.finditer(run):
         if before := run[at : match.start()]:
-            yield [_singular(before.lower())]
+            yield [before.lower()]
         yield _pairs(match.group())
         at = match.end()
     if after := run[at:]:
-        yield [_singular(after.lower())]
+        yield [after.lower()]
 
 
 def _pairs(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
-
-
-def _singular(word: str) -> str:
-    """A word without its English plural ending; `status`, `class` and short words stay."""
-    if len(word) < SHORTEST_PLURAL or not word.endswith("s") or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith("ies") and len(word) > SHORTEST_PLURAL:
-        return word[:-3] + "y"
-    return word[:-2] if word.endswith(("sses", "xes", "ches", "shes")) else word[:-1]
 
 
 def _identifier_words(name: str) -> list[str]:
