@@ -140,7 +140,9 @@ class ConnectionKey:
 class ProgressCallback(Protocol):
     """Told of an upstream's progress on one request."""
 
-    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
+    async def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """One notice; `total` is None where the end is unknown."""
+        ...
 
 
 class Upstream(Protocol):
@@ -214,10 +216,14 @@ class Embedder(Protocol):
         ...
 
     @property
-    def dimensions(self) -> int: ...
+    def dimensions(self) -> int:
+        """Length of a vector."""
+        ...
 
     @property
-    def english_only(self) -> bool: ...
+    def english_only(self) -> bool:
+        """Whether requests in other languages are embedded poorly."""
+        ...
 
     async def embed_requests(self, texts: Sequence[str]) -> Vectors:
         """Vectors of requests. Raises ModelError."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import psutil
 import structlog
 
 from adapters.llama_cpp.engine import open_engine
@@ -87,7 +88,7 @@ def model_files(settings: Settings) -> ModelFiles:
 @asynccontextmanager
 async def _open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
     path = await _locate(settings, settings.models.embedder_model)
-    async with open_embedder(path, EmbedderOptions(threads=settings.models.threads)) as embedder:
+    async with open_embedder(path, EmbedderOptions(threads=_torch_threads(settings))) as embedder:
         yield embedder
 
 
@@ -103,6 +104,11 @@ async def _open_engine(settings: Settings) -> AsyncIterator[ArgumentEngine]:
     )
     async with open_engine(path, options) as engine:
         yield engine
+
+
+def _torch_threads(settings: Settings) -> int:
+    """Half the cores unless configured: on a busy machine the threads of one small text only wait for each other."""
+    return settings.models.threads or max(1, (psutil.cpu_count(logical=False) or 2) // 2)
 
 
 async def _locate(settings: Settings, name: str) -> Path:

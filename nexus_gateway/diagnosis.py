@@ -32,7 +32,9 @@ class Finding:
 
 def machine() -> Iterator[Finding]:
     """The runtime itself."""
-    yield Finding("python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}")
+    yield Finding(
+        "python", Verdict.OK, f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    )
 
 
 def configuration(loaded: LoadedSettings) -> Iterator[Finding]:
@@ -40,11 +42,18 @@ def configuration(loaded: LoadedSettings) -> Iterator[Finding]:
     for source in loaded.sources:
         yield Finding("configuration", Verdict.OK, str(source))
     for problem in loaded.problems:
-        yield Finding("configuration", Verdict.FAILED, str(problem), "correct the file; the other servers go on")
+        yield Finding(
+            "configuration", Verdict.FAILED, str(problem), "correct the file; the other servers go on"
+        )
     for note in loaded.notes:
         yield Finding("configuration", Verdict.NOTE, str(note))
     if not loaded.settings.servers:
-        yield Finding("configuration", Verdict.FAILED, "no server is configured", "give --mcp-config FILE or write nexus.toml")
+        yield Finding(
+            "configuration",
+            Verdict.FAILED,
+            "no server is configured",
+            "give --mcp-config FILE or write nexus.toml",
+        )
 
 
 async def servers(gateway: Gateway) -> list[Finding]:
@@ -52,7 +61,9 @@ async def servers(gateway: Gateway) -> list[Finding]:
     statuses = await gateway.fleet.first_sync()
     findings = [_server(status) for status in statuses]
     findings += [
-        Finding(f"tool {aside.server}/{aside.name}", Verdict.NOTE, f"set aside: {aside.reason}", "tell its author")
+        Finding(
+            f"tool {aside.server}/{aside.name}", Verdict.NOTE, f"set aside: {aside.reason}", "tell its author"
+        )
         for aside in gateway.fleet.catalog.set_aside
     ]
     return findings
@@ -63,7 +74,12 @@ def _server(status: ServerStatus) -> Finding:
     if status.state is ServerState.READY:
         took = f"{status.connect_seconds:.1f} s"
         return Finding(subject, Verdict.OK, f"{status.tools} tools, {status.era} era, connected in {took}")
-    return Finding(subject, Verdict.FAILED, status.cause, "the cause says what to change; its entry is in the configuration")
+    return Finding(
+        subject,
+        Verdict.FAILED,
+        status.cause,
+        "the cause says what to change; its entry is in the configuration",
+    )
 
 
 async def models(gateway: Gateway) -> list[Finding]:

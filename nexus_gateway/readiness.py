@@ -19,7 +19,12 @@ class Readiness:
     """What an early turn waits for. After the first time it costs nothing but the latest index."""
 
     def __init__(
-        self, fleet: Fleet, indexer: Indexer, models: Sequence[ModelSlot[Any]], *, patience_seconds: float = 15.0
+        self,
+        fleet: Fleet,
+        indexer: Indexer,
+        models: Sequence[ModelSlot[Any]],
+        *,
+        patience_seconds: float = 15.0,
     ) -> None:
         self._fleet = fleet
         self._indexer = indexer
@@ -55,6 +60,8 @@ class Readiness:
 
     def _awaited(self) -> str:
         loading = [f"loading the {model.what}" for model in self._models if not model.settled]
-        connecting = [s.server for s in self._fleet.statuses() if s.state is ServerState.CONNECTING and not s.cause]
+        connecting = [
+            s.server for s in self._fleet.statuses() if s.state is ServerState.CONNECTING and not s.cause
+        ]
         servers = [f"connecting to {', '.join(connecting)}"] if connecting else []
         return "; ".join(servers + loading) or "compiling tools"

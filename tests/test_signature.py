@@ -142,7 +142,7 @@ def test_a_tools_text_names_the_tool_first_and_the_server_last():
         },
     )
     assert tool_text(tool, schema) == (
-        "read File. Read a file. Returns its text. Parameters: file Path (Path of the file), as. "
+        "read File. Read a file. Returns its text. Parameters: file Path, as. "
         "Values: text, bytes. Server: my files."
     )
 

@@ -12,8 +12,6 @@ from tool_registry.schema import Schema, properties
 from tool_registry.tool import Tool
 
 DESCRIPTION_CHARACTERS = 300
-PARAMETER_CHARACTERS = 48
-"""Of a parameter's own description."""
 MAX_PARAMETERS = 10
 MAX_ENUM_WORDS = 12
 TEXT_CHARACTERS = 560
@@ -64,6 +62,8 @@ def tool_words(tool: Tool, schema: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def tool_text(tool: Tool, schema: Mapping[str, Any]) -> str:
     """One short text for an embedder, what identifies the tool first and the server, weak evidence, last.
+
+    Parameters are named, not described: their descriptions cost recall and doubled the tokens.
 
     Args:
         tool: the tool.
@@ -140,13 +140,7 @@ def _listed(label: str, items: list[str]) -> str:
 
 
 def _parameters(known: Mapping[str, Schema]) -> list[str]:
-    return [_parameter(name, sub) for name, sub in list(known.items())[:MAX_PARAMETERS]]
-
-
-def _parameter(name: str, schema: Schema) -> str:
-    words = " ".join(_identifier_words(name)) or name[:40]
-    described = _opening(schema.get("description", ""), PARAMETER_CHARACTERS).rstrip(".")
-    return f"{words} ({described})" if described else words
+    return [" ".join(_identifier_words(name)) or name[:40] for name in list(known)[:MAX_PARAMETERS]]
 
 
 def _enum_words(schemas: Iterable[Schema]) -> list[str]:

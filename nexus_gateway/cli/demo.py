@@ -41,7 +41,8 @@ NEXT_STEPS = """What to do next
 def demo_command(
     json: JsonOption = False,
     keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Use this folder for the workspace and keep it.")
+        Path | None,
+        typer.Option("--keep", metavar="DIR", help="Use this folder for the workspace and keep it."),
     ] = None,
 ) -> None:
     """Start seven small servers and run a dozen turns on them with the packaged models.
@@ -85,7 +86,9 @@ def _row(turn: DemoTurn, result: TurnResult) -> dict[str, object]:
 
 def _print(results: list[tuple[DemoTurn, TurnResult]], wrong: dict[str, list[str]]) -> None:
     for number, (turn, result) in enumerate(results, 1):
-        out.print(Text.assemble((f"{number:>2} ", "bold"), (turn.request, "bold"), (f"   ({turn.shows})", "dim")))
+        out.print(
+            Text.assemble((f"{number:>2} ", "bold"), (turn.request, "bold"), (f"   ({turn.shows})", "dim"))
+        )
         style = _STYLES.get(result.outcome, "")
         called = f" {result.tool_id} {dict(result.arguments)}" if result.tool_id else ""
         out.print(Text.assemble("   ", (result.outcome.replace("_", " "), style), clip(called, 100)))
@@ -105,7 +108,9 @@ def _answer(result: TurnResult) -> str:
 
 
 def _times(results: list[tuple[DemoTurn, TurnResult]]) -> Table:
-    table = Table("turn", *_STAGES, title="Where the milliseconds went", title_justify="left", header_style="bold")
+    table = Table(
+        "turn", *_STAGES, title="Where the milliseconds went", title_justify="left", header_style="bold"
+    )
     for number, (turn, result) in enumerate(results, 1):
         spent = result.stages.milliseconds
         cells = [f"{spent[stage]:.0f}" if stage in spent else "" for stage in _STAGES]

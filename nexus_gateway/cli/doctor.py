@@ -17,7 +17,9 @@ _STYLES = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.FAILED: "bold re
 
 
 @app.command("doctor")
-def doctor_command(config: ConfigOption = None, mcp_config: McpConfigOption = None, json: JsonOption = False) -> None:
+def doctor_command(
+    config: ConfigOption = None, mcp_config: McpConfigOption = None, json: JsonOption = False
+) -> None:
     """Check configuration, servers and models; each finding with its cause and its fix.
 
     Exit code 0 if all is well, 1 if something failed, 2 if the configuration can't be read.
@@ -35,7 +37,8 @@ def doctor_command(config: ConfigOption = None, mcp_config: McpConfigOption = No
             {
                 "ok": not failed,
                 "findings": [
-                    {"subject": f.subject, "verdict": str(f.verdict), "detail": f.detail, "fix": f.fix} for f in findings
+                    {"subject": f.subject, "verdict": str(f.verdict), "detail": f.detail, "fix": f.fix}
+                    for f in findings
                 ],
             }
         )

@@ -21,10 +21,10 @@ _COMMANDS = {
 
 
 class _LazyCommands(TyperGroup):
-    def list_commands(self, ctx: typer.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - click's signature
         return list(_COMMANDS)
 
-    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         module = _COMMANDS.get(cmd_name)
         if module is None:
             return None
@@ -43,7 +43,7 @@ app = typer.Typer(
 )
 
 
-def _print_version(value: bool) -> None:  # noqa: FBT001 - typer's callback
+def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"nexus-gateway {__version__}")
         raise typer.Exit
@@ -51,7 +51,7 @@ def _print_version(value: bool) -> None:  # noqa: FBT001 - typer's callback
 
 @app.callback()
 def root(
-    version: bool = typer.Option(  # noqa: ARG001 - its callback acts
+    version: bool = typer.Option(
         False, "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:

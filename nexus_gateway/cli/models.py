@@ -32,9 +32,16 @@ def list_command(config: ConfigOption = None, json: JsonOption = False) -> None:
     if json:
         print_json({"models": [_row(use, entry) for use, entry in entries]})
         return
-    rows = [(use, entry.name, entry.kind, _size(entry), "here" if entry.present else "missing") for use, entry in entries]
+    rows = [
+        (use, entry.name, entry.kind, _size(entry), "here" if entry.present else "missing")
+        for use, entry in entries
+    ]
     print_table(["used by", "model", "kind", "size", "state"], rows)
-    out.print(Text("nexus-gateway models pull NAME brings a missing one here; a preset is set in nexus.toml: [models]"))
+    out.print(
+        Text(
+            "nexus-gateway models pull NAME brings a missing one here; a preset is set in nexus.toml: [models]"
+        )
+    )
 
 
 def _named(settings: Settings) -> list[tuple[str, str]]:
@@ -65,7 +72,8 @@ def _size(entry: ModelEntry) -> str:
 @app.command("pull")
 def pull_command(
     names: Annotated[
-        list[str] | None, typer.Argument(help="hf:owner/repo/file, hf:owner/repo, or a preset; the configured ones if none.")
+        list[str] | None,
+        typer.Argument(help="hf:owner/repo/file, hf:owner/repo, or a preset; the configured ones if none."),
     ] = None,
     config: ConfigOption = None,
     json: JsonOption = False,
@@ -79,7 +87,13 @@ def pull_command(
         err.print(Text(str(error), style="red"))
         exit_with(Exit.FAILED)
     if json:
-        print_json({"models": [{"name": str(name), "path": str(path)} for name, path in zip(wanted, paths, strict=True)]})
+        print_json(
+            {
+                "models": [
+                    {"name": str(name), "path": str(path)} for name, path in zip(wanted, paths, strict=True)
+                ]
+            }
+        )
     else:
         for name, path in zip(wanted, paths, strict=True):
             out.print(Text(f"{name}: {path}"))
@@ -95,8 +109,13 @@ def _expanded(names: list[str] | None, settings: Settings) -> list[str]:
     ]
 
 
-async def _pull(files: ModelFiles, names: list[ModelName], quiet: bool) -> list[Path]:  # noqa: FBT001
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"), TimeElapsedColumn())
+async def _pull(files: ModelFiles, names: list[ModelName], quiet: bool) -> list[Path]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=err, disable=quiet or not err.is_terminal) as progress:
         return [await _pull_one(files, name, progress) for name in names]
 

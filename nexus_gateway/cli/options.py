@@ -11,7 +11,9 @@ from nexus_gateway.settings import LoadedSettings, SettingsError, load_settings
 
 ConfigOption = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="The gateway's own nexus.toml.", show_default="the user's, if any"),
+    typer.Option(
+        "--config", metavar="FILE", help="The gateway's own nexus.toml.", show_default="the user's, if any"
+    ),
 ]
 McpConfigOption = Annotated[
     list[Path] | None,

@@ -19,7 +19,9 @@ def print_json(value: Any) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
+) -> None:
     """A table whose cells are plain text; what an upstream says is never markup."""
     table = Table(*columns, title=title, title_justify="left", header_style="bold", expand=False)
     for row in rows:

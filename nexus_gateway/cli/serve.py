@@ -3,7 +3,6 @@
 import functools
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import anyio

@@ -16,20 +16,22 @@ from nexus_gateway.telemetry.logs import set_up_logs
 ResultT = TypeVar("ResultT")
 
 
-def run_with_gateway(settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]], *, quiet: bool) -> ResultT:
+def run_with_gateway(
+    settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]], *, quiet: bool
+) -> ResultT:
     """Start the gateway, do `work`, stop everything. Logs show warnings alone unless configured otherwise."""
     level = "warning" if settings.log.level == "info" else settings.log.level
     set_up_logs(level, settings.log.format)
     return anyio.run(partial(_run, settings, work, quiet))
 
 
-async def _run(settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]], quiet: bool) -> ResultT:  # noqa: FBT001
+async def _run(settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]], quiet: bool) -> ResultT:
     async with open_gateway(settings) as gateway:
         if quiet or not err.is_terminal:
             return await work(gateway)
         with err.status("starting servers and models…") as status:
 
-            async def show(_progress: float, _total: float | None, message: str | None) -> None:
+            async def show(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001
                 status.update(f"{message}…")
 
             try:

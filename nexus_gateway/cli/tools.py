@@ -18,11 +18,15 @@ from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
 from tool_registry.tool import Tool
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List, search and show the connected tools.")
+app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="List, search and show the connected tools."
+)
 
 
 @app.command("list")
-def list_command(config: ConfigOption = None, mcp_config: McpConfigOption = None, json: JsonOption = False) -> None:
+def list_command(
+    config: ConfigOption = None, mcp_config: McpConfigOption = None, json: JsonOption = False
+) -> None:
     """List every tool of every server, what was set aside, and servers that are down."""
     settings = settings_from(config, mcp_config).settings
 
@@ -52,17 +56,20 @@ def _listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> dict[str, An
         ],
         "set_aside": [{"server": a.server, "name": a.name, "reason": a.reason} for a in catalog.set_aside],
         "servers": [
-            {"server": s.server, "state": str(s.state), "cause": s.cause, "tools": s.tools, "era": s.era and str(s.era)}
+            {
+                "server": s.server,
+                "state": str(s.state),
+                "cause": s.cause,
+                "tools": s.tools,
+                "era": s.era and str(s.era),
+            }
             for s in statuses
         ],
     }
 
 
 def _print_listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> None:
-    rows = [
-        (tool.id.server, tool.id.name, _kind(tool), clip(tool.description, 70))
-        for tool in catalog
-    ]
+    rows = [(tool.id.server, tool.id.name, _kind(tool), clip(tool.description, 70)) for tool in catalog]
     print_table(["server", "tool", "kind", "description"], rows)
     out.print(f"{len(catalog)} tools on {sum(s.state is ServerState.READY for s in statuses)} servers")
     for aside in catalog.set_aside:
@@ -94,7 +101,8 @@ def search_command(
 
     async def work(gateway: Gateway) -> dict[str, Any]:
         decision, index = await gateway.turns.find(query, limit)
-        return render_found(decision, index, "signatures")["structuredContent"] | {"outcome": str(decision.outcome)}
+        found: dict[str, Any] = render_found(decision, index, "signatures")["structuredContent"]
+        return found | {"outcome": str(decision.outcome)}
 
     try:
         found = run_with_gateway(settings, work, quiet=json)
@@ -104,7 +112,10 @@ def search_command(
     if json:
         print_json(found)
     elif found["tools"]:
-        rows = [(f"{t['score']:.2f}", t["tool"], clip(t["signature"], 60), clip(t["description"], 60)) for t in found["tools"]]
+        rows = [
+            (f"{t['score']:.2f}", t["tool"], clip(t["signature"], 60), clip(t["description"], 60))
+            for t in found["tools"]
+        ]
         print_table(["score", "tool", "signature", "description"], rows)
     else:
         out.print(Text(found["message"]))

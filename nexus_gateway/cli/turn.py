@@ -35,13 +35,19 @@ _EXITS = {
 
 
 @app.command("turn")
-def turn_command(
+def turn_command(  # noqa: PLR0917 - typer reads options from parameters
     request: Annotated[str, typer.Argument(help='What to do, in quotes: "read the file notes.txt".')],
     config: ConfigOption = None,
     mcp_config: McpConfigOption = None,
-    context: Annotated[str, typer.Option("--context", help="What the request leaves out: ids, paths, names.")] = "",
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show tool and arguments without calling.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Run what would otherwise be asked for first.")] = False,
+    context: Annotated[
+        str, typer.Option("--context", help="What the request leaves out: ids, paths, names.")
+    ] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show tool and arguments without calling.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Run what would otherwise be asked for first.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Do one request: find the tool, write its arguments, call it, show the answer.
@@ -90,7 +96,9 @@ def _ask_value(missing: MissingArgument) -> Any:
 
 
 def _show_json(result: TurnResult) -> None:
-    print_json({**turn_meta(result), "message": result.message, "result": result.raw, "offer": _offer(result)})
+    print_json(
+        {**turn_meta(result), "message": result.message, "result": result.raw, "offer": _offer(result)}
+    )
 
 
 def _offer(result: TurnResult) -> Any:

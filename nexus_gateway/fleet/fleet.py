@@ -97,7 +97,9 @@ class Fleet:
         patience = min(timeout, self._restart_patience) if failed_before else timeout
         upstream = await supervisor.upstream(patience)
         remaining = max(0.001, timeout - (anyio.current_time() - started))
-        return await upstream.request("tools/call", params, timeout_seconds=remaining, on_progress=on_progress)
+        return await upstream.request(
+            "tools/call", params, timeout_seconds=remaining, on_progress=on_progress
+        )
 
     def _take(self, server: str, listing: Listing) -> None:
         following = self._catalog.with_server(server, listing)

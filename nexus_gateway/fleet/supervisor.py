@@ -58,7 +58,7 @@ class RestartPolicy:
 
     def wait(self, attempt: int) -> float:
         """Seconds before attempt number `attempt` (from 0)."""
-        full = min(self.longest_seconds, self.first_seconds * 2 ** min(attempt, 16))
+        full = min(self.longest_seconds, self.first_seconds * 2.0 ** min(attempt, 16))
         return full / 2 + random.random() * full / 2  # noqa: S311 - jitter, not a secret
 
 
@@ -116,7 +116,9 @@ class Supervisor:
                 await self._changed.wait()
         if self._upstream is None:
             cause = self._status.cause or "it is still connecting"
-            raise UpstreamUnavailable(self.spec.server, f"server {self.spec.server!r} is not available: {cause}")
+            raise UpstreamUnavailable(
+                self.spec.server, f"server {self.spec.server!r} is not available: {cause}"
+            )
         return self._upstream
 
     async def first_verdict(self) -> ServerStatus:
@@ -139,7 +141,7 @@ class Supervisor:
                 return await self._serve(connecting)
             except UpstreamError as error:
                 return str(error)
-            except Exception as error:  # noqa: BLE001 - one bad server never takes another down
+            except Exception as error:
                 log.debug("upstream.failed", server=self.spec.server, exc_info=True)
                 return describe(error)
             finally:
@@ -162,7 +164,9 @@ class Supervisor:
                 instructions=upstream.instructions,
                 connect_seconds=time.monotonic() - started,
             )
-            log.info("upstream.ready", server=self.spec.server, era=str(upstream.era), tools=len(listing.tools))
+            log.info(
+                "upstream.ready", server=self.spec.server, era=str(upstream.era), tools=len(listing.tools)
+            )
             return await self._until_closed(upstream)
 
     async def _until_closed(self, upstream: Upstream) -> str:

@@ -75,7 +75,7 @@ class Indexer:
             try:
                 self._index = await self._build(self._wanted)
             except ModelError as error:
-                log.error("registry.not_compiled", cause=str(error))
+                log.warning("registry.not_compiled", cause=str(error))
                 await moved.wait()
                 continue
             self._signal()

@@ -42,7 +42,9 @@ def build_server(
     """
     tools = [types.Tool.model_validate(definition) for definition in META_TOOLS]
 
-    async def list_tools(_ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(
+        _ctx: Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
         on_listed()
         return types.ListToolsResult(tools=tools)
 

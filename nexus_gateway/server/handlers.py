@@ -73,7 +73,9 @@ class Handlers:
     async def _nexus_read(self, arguments: JsonObject, ctx: Context, caller: Caller) -> JsonObject:
         return await self._turn(arguments, ctx, caller, read_only=True)
 
-    async def _turn(self, arguments: JsonObject, ctx: Context, caller: Caller, *, read_only: bool) -> JsonObject:
+    async def _turn(
+        self, arguments: JsonObject, ctx: Context, caller: Caller, *, read_only: bool
+    ) -> JsonObject:
         options = TurnOptions(
             dry_run=bool(arguments.get("dry_run")),
             read_only=read_only,
@@ -101,7 +103,11 @@ class Handlers:
 
         async def begin() -> TurnResult:
             return await self._parts.turns.call(
-                arguments["tool"], arguments.get("arguments", {}), caller, options=options, confirmed=confirmed
+                arguments["tool"],
+                arguments.get("arguments", {}),
+                caller,
+                options=options,
+                confirmed=confirmed,
             )
 
         result = await self._with_answers(begin, ctx, caller, options)
@@ -124,7 +130,9 @@ class Handlers:
     async def _describe_tool(self, arguments: JsonObject, _ctx: Context, _caller: Caller) -> JsonObject:
         catalog = self._parts.calls.catalog
         found = resolve(catalog, arguments["tool"])
-        return rendering.error(found) if isinstance(found, str) else rendering.render_description(found, catalog)
+        return (
+            rendering.error(found) if isinstance(found, str) else rendering.render_description(found, catalog)
+        )
 
     async def _with_answers(
         self, begin: Callable[[], Awaitable[TurnResult]], ctx: Context, caller: Caller, options: TurnOptions
@@ -147,7 +155,9 @@ class Handlers:
                 break
             if caller.era is Era.MODERN and caller.can_elicit:
                 return asking.input_required(form, self._parts.tokens.seal(result.pending, caller))
-            answer = await asking.elicit(ctx, caller, form, timeout_seconds=self._parts.answer_timeout_seconds)
+            answer = await asking.elicit(
+                ctx, caller, form, timeout_seconds=self._parts.answer_timeout_seconds
+            )
             if answer is None:
                 break
             result = await self._answered(result.pending, answer, caller, options)
@@ -159,7 +169,9 @@ class Handlers:
         refused = not answer.accepted or (not pending.missing and not answer.confirmed)
         if refused:
             message = f"The user did not agree: {pending.tool_id} was not called."
-            return TurnResult(Outcome.NEEDS_INPUT, message, tool_id=pending.tool_id, arguments=pending.arguments)
+            return TurnResult(
+                Outcome.NEEDS_INPUT, message, tool_id=pending.tool_id, arguments=pending.arguments
+            )
         values = {} if not pending.missing else answer.values
         return await self._parts.turns.resume(
             pending, values, caller, confirmed=not pending.missing, options=options
@@ -174,4 +186,8 @@ class Handlers:
 
 def _forwarded(ctx: Context) -> JsonObject:
     meta = (ctx.params or {}).get("_meta")
-    return {key: value for key, value in meta.items() if key not in _OWNED_META} if isinstance(meta, Mapping) else {}
+    return (
+        {key: value for key, value in meta.items() if key not in _OWNED_META}
+        if isinstance(meta, Mapping)
+        else {}
+    )

@@ -64,7 +64,9 @@ def build_app(server: Server[Any], settings: HttpSettings, *, token: str | None)
         UnsafeAddressError: `settings.host` is not loopback and there is no token.
     """
     check_address(settings, token)
-    auth = AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None) if token else None
+    auth = (
+        AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None) if token else None
+    )
     return server.streamable_http_app(
         streamable_http_path=PATH,
         host=settings.host,
@@ -75,7 +77,9 @@ def build_app(server: Server[Any], settings: HttpSettings, *, token: str | None)
     )
 
 
-async def serve_http(settings: HttpSettings, token: str | None, server: Server[Any], stop: anyio.Event) -> None:
+async def serve_http(
+    settings: HttpSettings, token: str | None, server: Server[Any], stop: anyio.Event
+) -> None:
     """Serve until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
     config = uvicorn.Config(
         build_app(server, settings, token=token),

@@ -27,11 +27,20 @@ def question(result: TurnResult) -> JsonObject | None:
 
 def _confirmation(result: TurnResult) -> JsonObject:
     shown = json.dumps(dict(result.arguments), ensure_ascii=False, indent=1)[:_MAX_SHOWN]
-    agreed = {"type": "boolean", "title": "Run it", "description": f"Call {result.tool_id} now", "default": False}
+    agreed = {
+        "type": "boolean",
+        "title": "Run it",
+        "description": f"Call {result.tool_id} now",
+        "default": False,
+    }
     return {
         "mode": "form",
         "message": f"{result.message}\n{result.tool_id} {shown}",
-        "requestedSchema": {"type": "object", "properties": {CONFIRM_FIELD: agreed}, "required": [CONFIRM_FIELD]},
+        "requestedSchema": {
+            "type": "object",
+            "properties": {CONFIRM_FIELD: agreed},
+            "required": [CONFIRM_FIELD],
+        },
     }
 
 

@@ -81,7 +81,11 @@ def _ground(ground: Ground) -> JsonObject:
 
 
 def _candidate(candidate: Candidate) -> JsonObject:
-    return {"tool": str(candidate.tool_id), "score": round(candidate.score, 4), "cosine": round(candidate.dense, 4)}
+    return {
+        "tool": str(candidate.tool_id),
+        "score": round(candidate.score, 4),
+        "cosine": round(candidate.dense, 4),
+    }
 
 
 def _structured(result: TurnResult, token: str | None) -> JsonObject:
@@ -92,7 +96,8 @@ def _structured(result: TurnResult, token: str | None) -> JsonObject:
         structured["signature"] = result.signature
     if result.missing:
         structured["missing"] = [
-            {"name": missing.name, "schema": dict(missing.schema), "reason": missing.reason} for missing in result.missing
+            {"name": missing.name, "schema": dict(missing.schema), "reason": missing.reason}
+            for missing in result.missing
         ]
     if result.outcome in (Outcome.AMBIGUOUS, Outcome.NO_TOOL):
         structured["candidates"] = [

@@ -33,4 +33,8 @@ def set_up_logs(level: str = "info", form: str = "auto") -> None:
         cache_logger_on_first_use=True,
     )
     # The libraries' own records: warnings and worse, as plain lines.
-    logging.basicConfig(stream=sys.stderr, level=max(LEVELS[level], logging.WARNING), format="%(levelname)s %(name)s: %(message)s")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=max(LEVELS[level], logging.WARNING),
+        format="%(levelname)s %(name)s: %(message)s",
+    )

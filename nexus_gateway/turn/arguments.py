@@ -53,7 +53,9 @@ class ArgumentWriter:
                 draft.missing.append(MissingArgument(slot.name, slot.schema))
         return draft
 
-    async def _fill(self, slot: Slot, choice: Choice, prompt: Sequence[Segment], draft: Draft) -> Option | None:
+    async def _fill(
+        self, slot: Slot, choice: Choice, prompt: Sequence[Segment], draft: Draft
+    ) -> Option | None:
         if len(choice.options) == 1:
             return choice.options[0]
         if choice.free is not None:
@@ -109,5 +111,8 @@ def _opening(arguments: Mapping[str, Any], name: str) -> str:
 
 def _tokens(completion: Completion) -> TokenCount:
     return TokenCount(
-        completion.prompt_tokens, completion.reused_tokens, completion.sampled_tokens, completion.forced_tokens
+        completion.prompt_tokens,
+        completion.reused_tokens,
+        completion.sampled_tokens,
+        completion.forced_tokens,
     )

@@ -17,7 +17,6 @@ from nexus_gateway.files import write_atomically
 from nexus_gateway.turn.result import PendingCall
 from tool_registry.tool import ContentHash, Tool, ToolId
 
-
 ConfirmPolicy: TypeAlias = Literal["auto", "always", "never"]
 """What the user configured for a tool, a server, or all. Auto: destructive tools each time, tools without
 annotations once, others never."""

@@ -44,7 +44,12 @@ class Calls(Protocol):
         ...
 
     async def call_tool(
-        self, server: str, tool: str, params: Mapping[str, Any], *, on_progress: ProgressCallback | None = None
+        self,
+        server: str,
+        tool: str,
+        params: Mapping[str, Any],
+        *,
+        on_progress: ProgressCallback | None = None,
     ) -> JsonObject:
         """Call; raises UpstreamError."""
         ...
@@ -104,6 +109,15 @@ class TurnParts:
     deadline_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    request: str
+    context: str
+    caller: Caller
+    options: TurnOptions
+    stages: Stages
+
+
 class TurnService:
     """Runs turns; holds no state of its own between them."""
 
@@ -122,7 +136,7 @@ class TurnService:
             with stages.measure("wait"):
                 index = await self._parts.ready(options.on_progress)
             decision = await self._route(index, request, stages)
-            return await self._act(index, decision, request, context, caller, options, stages)
+            return await self._act(index, decision, _Asked(request, context, caller, options, stages))
 
         return await self._finish(run, stages, options)
 
@@ -149,7 +163,9 @@ class TurnService:
             )
         if confirmed is not None:
             if confirmed.tool_id != found.id or dict(confirmed.arguments) != dict(arguments):
-                return TurnResult(Outcome.FAILED, "The confirmation was given for another tool or other arguments.")
+                return TurnResult(
+                    Outcome.FAILED, "The confirmation was given for another tool or other arguments."
+                )
             options = replace(options, assume_yes=True)
 
         async def run() -> TurnResult:
@@ -171,8 +187,13 @@ class TurnService:
         stages, options = Stages(), options or TurnOptions()
         tool = self._parts.calls.catalog.tools.get(pending.tool_id)
         if tool is None or tool.content_hash != pending.content_hash:
-            return TurnResult(Outcome.FAILED, f"The tool {pending.tool_id} has changed since the question; ask again.")
-        arguments = {**pending.arguments, **{name: answers[name] for name in pending.missing if name in answers}}
+            return TurnResult(
+                Outcome.FAILED, f"The tool {pending.tool_id} has changed since the question; ask again."
+            )
+        arguments = {
+            **pending.arguments,
+            **{name: answers[name] for name in pending.missing if name in answers},
+        }
         draft = Draft(arguments, {name: Ground(GroundKind.ANSWER) for name in answers})
         compiled = compile_tool(tool)
         draft.missing = [
@@ -209,7 +230,9 @@ class TurnService:
                 return TurnResult(Outcome.FAILED, str(error), stages=stages)
         limit = f"{self._parts.deadline_seconds:g} s"
         return TurnResult(
-            Outcome.FAILED, f"The turn took longer than {limit} (turn.deadline_seconds) and was stopped.", stages=stages
+            Outcome.FAILED,
+            f"The turn took longer than {limit} (turn.deadline_seconds) and was stopped.",
+            stages=stages,
         )
 
     async def _route(
@@ -222,33 +245,28 @@ class TurnService:
             gate = self._parts.gate if limit is None else replace(self._parts.gate, candidates=limit)
             return decide(rank(index, text, query, limit=max(20, limit or 0)), gate)
 
-    async def _act(
-        self,
-        index: RoutingIndex,
-        decision: RoutingDecision,
-        request: str,
-        context: str,
-        caller: Caller,
-        options: TurnOptions,
-        stages: Stages,
-    ) -> TurnResult:
-        if options.read_only:
+    async def _act(self, index: RoutingIndex, decision: RoutingDecision, asked: "_Asked") -> TurnResult:
+        if asked.options.read_only:
             decision = self._readable(index, decision)
-        signatures = {c.tool_id: index.tools[index.position[c.tool_id]].signature for c in decision.candidates}
-        base = TurnResult(Outcome.CALLED, "", decision=decision, signatures=signatures, stages=stages)
+        signatures = {
+            c.tool_id: index.tools[index.position[c.tool_id]].signature for c in decision.candidates
+        }
+        base = TurnResult(Outcome.CALLED, "", decision=decision, signatures=signatures, stages=asked.stages)
         if decision.outcome is RoutingOutcome.ABSTAINED:
             return replace(base, outcome=Outcome.NO_TOOL, message=f"No tool was called: {decision.reason}.")
         if decision.outcome is RoutingOutcome.AMBIGUOUS:
             offer = "Several tools could do this; call the right one with call_tool."
             return replace(base, outcome=Outcome.AMBIGUOUS, message=offer)
         compiled = index.tools[index.position[decision.candidates[0].tool_id]]
-        with stages.measure("write"):
-            draft = await self._parts.writer.write(compiled, request, context)
-        return await self._check(compiled, draft, base, caller, options)
+        with asked.stages.measure("write"):
+            draft = await self._parts.writer.write(compiled, asked.request, asked.context)
+        return await self._check(compiled, draft, base, asked.caller, asked.options)
 
     def _readable(self, index: RoutingIndex, decision: RoutingDecision) -> RoutingDecision:
-        """The decision as `nexus_read` may act on it. Routing sees all tools: a request to delete something must
-        not end at the nearest tool that only reads."""
+        """The decision as `nexus_read` may act on it.
+
+        Routing sees all tools: a request to delete something must not end at the nearest tool that only reads.
+        """
         allowed = tuple(
             candidate
             for candidate in decision.candidates
@@ -258,7 +276,10 @@ class TurnService:
             return replace(decision, candidates=allowed)
         best = decision.candidates[0].tool_id
         return RoutingDecision(
-            RoutingOutcome.ABSTAINED, allowed, decision.margin, f"{best} may change something; nexus_turn can call it"
+            RoutingOutcome.ABSTAINED,
+            allowed,
+            decision.margin,
+            f"{best} may change something; nexus_turn can call it",
         )
 
     async def _check(
@@ -279,10 +300,14 @@ class TurnService:
             message = f"{compiled.id} fits, its arguments are not certain: {'; '.join(wrong[:3])}."
             return replace(result, outcome=Outcome.PROPOSED, message=message)
         if options.dry_run:
-            return replace(result, outcome=Outcome.PROPOSED, message=f"Dry run: {compiled.id} was not called.")
+            return replace(
+                result, outcome=Outcome.PROPOSED, message=f"Dry run: {compiled.id} was not called."
+            )
         return await self._cleared(compiled.tool, result, caller, options)
 
-    async def _cleared(self, tool: Tool, result: TurnResult, caller: Caller, options: TurnOptions) -> TurnResult:
+    async def _cleared(
+        self, tool: Tool, result: TurnResult, caller: Caller, options: TurnOptions
+    ) -> TurnResult:
         """The result as it goes on: to the call, or to a question for its user."""
         approved = (caller.tenant, tool) in self._parts.approvals
         if needs_confirmation(tool, self._parts.rules.confirm_policy(tool.id), approved_before=approved):
@@ -321,7 +346,11 @@ def _asking(result: TurnResult, tool: Tool) -> TurnResult:
 
 def _confirming(result: TurnResult, tool: Tool) -> TurnResult:
     pending = PendingCall(tool.id, tool.content_hash, result.arguments)
-    why = "can destroy or overwrite" if tool.annotations.destructive else "does not say whether it changes anything"
+    why = (
+        "can destroy or overwrite"
+        if tool.annotations.destructive
+        else "does not say whether it changes anything"
+    )
     message = f"{tool.id} {why}: it runs only after a yes."
     return replace(result, outcome=Outcome.NEEDS_INPUT, message=message, pending=pending, confirm=True)
 

@@ -19,26 +19,129 @@ from tool_registry.text import split_words
 MAX_OPTIONS = 200
 """More would only slow the mask; the earliest in the request stay."""
 
+MAX_DEPTH = 4
+"""Arguments nested deeper are not written; a required one is asked for."""
+
 _WORD_NUMBERS = {
     word: value
-    for value, word in enumerate("zero one two three four five six seven eight nine ten eleven twelve".split())
+    for value, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+        ]
+    )
 }
 
 _KIND_WORDS: tuple[tuple[frozenset[str], tuple[SpanKind, ...]], ...] = (
-    (frozenset("url uri link href website webpage endpoint".split()), (SpanKind.URL,)),
-    (frozenset("email mail recipient recipients attendee attendees cc bcc".split()), (SpanKind.EMAIL,)),
-    (frozenset("path paths file files filename filepath dir directory folder source destination src dst".split()), (SpanKind.PATH,)),
-    (frozenset("date day since until deadline due start end starts ends when datetime timestamp".split()), (SpanKind.DATE, SpanKind.TIME)),
+    (frozenset(["url", "uri", "link", "href", "website", "webpage", "endpoint"]), (SpanKind.URL,)),
+    (
+        frozenset(["email", "mail", "recipient", "recipients", "attendee", "attendees", "cc", "bcc"]),
+        (SpanKind.EMAIL,),
+    ),
+    (
+        frozenset(
+            [
+                "path",
+                "paths",
+                "file",
+                "files",
+                "filename",
+                "filepath",
+                "dir",
+                "directory",
+                "folder",
+                "source",
+                "destination",
+                "src",
+                "dst",
+            ]
+        ),
+        (SpanKind.PATH,),
+    ),
+    (
+        frozenset(
+            [
+                "date",
+                "day",
+                "since",
+                "until",
+                "deadline",
+                "due",
+                "start",
+                "end",
+                "starts",
+                "ends",
+                "when",
+                "datetime",
+                "timestamp",
+            ]
+        ),
+        (SpanKind.DATE, SpanKind.TIME),
+    ),
     (frozenset(("time",)), (SpanKind.TIME, SpanKind.DATE)),
-    (frozenset("id key sha hash ref commit branch ticket issue identifier slug".split()), (SpanKind.IDENTIFIER, SpanKind.NUMBER)),
+    (
+        frozenset(
+            ["id", "key", "sha", "hash", "ref", "commit", "branch", "ticket", "issue", "identifier", "slug"]
+        ),
+        (SpanKind.IDENTIFIER, SpanKind.NUMBER),
+    ),
 )
 _STRICT = {SpanKind.URL, SpanKind.EMAIL}
 _FORMATS = {
-    "uri": (SpanKind.URL,), "url": (SpanKind.URL,), "email": (SpanKind.EMAIL,), "date": (SpanKind.DATE,),
-    "date-time": (SpanKind.DATE,), "time": (SpanKind.TIME,),
+    "uri": (SpanKind.URL,),
+    "url": (SpanKind.URL,),
+    "email": (SpanKind.EMAIL,),
+    "date": (SpanKind.DATE,),
+    "date-time": (SpanKind.DATE,),
+    "time": (SpanKind.TIME,),
 }
-_PROSE = frozenset("content contents text body message comment note description summary title subject prompt query question label name".split())
-_SAID = frozenset("content contents text body message comment note description title subject label name".split())
+_PROSE = frozenset(
+    [
+        "content",
+        "contents",
+        "text",
+        "body",
+        "message",
+        "comment",
+        "note",
+        "description",
+        "summary",
+        "title",
+        "subject",
+        "prompt",
+        "query",
+        "question",
+        "label",
+        "name",
+    ]
+)
+_SAID = frozenset(
+    [
+        "content",
+        "contents",
+        "text",
+        "body",
+        "message",
+        "comment",
+        "note",
+        "description",
+        "title",
+        "subject",
+        "label",
+        "name",
+    ]
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +307,11 @@ def _boolean(slot: Slot, source: Source) -> Choice:
     named = [word for word in slot.words if word not in STOPWORDS]
     if not named or not all(word in source.words for word in named):
         return NOTHING
-    negated = re.search(rf"\b(?:no|not|non|without|never|don't)\b[^.;]{{0,20}}\b{re.escape(named[0])}", source.text, re.IGNORECASE)
+    negated = re.search(
+        rf"\b(?:no|not|non|without|never|don't)\b[^.;]{{0,20}}\b{re.escape(named[0])}",
+        source.text,
+        re.IGNORECASE,
+    )
     return Choice((Option(negated is None, Ground(source.kind, " ".join(named))),))
 
 
@@ -222,7 +329,9 @@ def _array(slot: Slot, source: Source) -> Choice:
         return inner
     if any(option.span and option.span.kind is not SpanKind.WORDS for option in inner.options):
         return _list_of(inner.options)
-    return Choice(tuple(Option(_split_list(option.value), option.ground, option.span) for option in inner.options))
+    return Choice(
+        tuple(Option(_split_list(option.value), option.ground, option.span) for option in inner.options)
+    )
 
 
 def _list_of(options: Sequence[Option]) -> Choice:
@@ -241,10 +350,12 @@ def _structure(slot: Slot, source: Source) -> Choice:
     return NOTHING if narrowed is None else Choice(free=narrowed)
 
 
-def narrow(schema: Mapping[str, Any], source: Source, depth: int = 0, name: str = "") -> dict[str, Any] | None:
+def narrow(
+    schema: Mapping[str, Any], source: Source, depth: int = 0, name: str = ""
+) -> dict[str, Any] | None:
     """The schema with every leaf limited to values of the text; None where a required leaf has none."""
     kind = main_type(schema)
-    if depth > 4:
+    if depth > MAX_DEPTH:
         return None
     if kind == "array":
         items = schema.get("items")

@@ -43,7 +43,9 @@ class Source:
     def runs(self) -> list[Option]:
         """Free runs of words that say something new, outside typed spans of other arguments."""
         closed = [span for span in self.typed if span.kind is not SpanKind.IDENTIFIER]
-        free = (run for run in word_runs(self.text, self.known) if not any(_overlap(run, span) for span in closed))
+        free = (
+            run for run in word_runs(self.text, self.known) if not any(_overlap(run, span) for span in closed)
+        )
         return self._options(free)
 
     def take(self, span: Span | None) -> None:

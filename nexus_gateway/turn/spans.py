@@ -46,11 +46,14 @@ class Span:
         return self.start + len(self.text)
 
 
-_TRAILING = ".,;:!?)]}'\"»”’"
+_TRAILING = ".,;:!?)]}'\"»”\u2019"
 _TYPED: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
     (SpanKind.URL, re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"'`]+", re.IGNORECASE)),
     (SpanKind.EMAIL, re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")),
-    (SpanKind.DATE, re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?")),
+    (
+        SpanKind.DATE,
+        re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"),
+    ),
     (SpanKind.DATE, re.compile(r"\b\d{1,2}[./]\d{1,2}[./]\d{2,4}\b")),
     (SpanKind.TIME, re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?\b")),
     (SpanKind.PATH, re.compile(r"(?<![\w/])(?:~|\.{1,2})?/[^\s\"'`<>|]+")),
@@ -61,7 +64,9 @@ _TYPED: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
     (SpanKind.IDENTIFIER, re.compile(r"(?<![\w/])#?(?=[\w-]*\d)(?=[\w-]*[A-Za-z_-])[A-Za-z0-9][\w-]{2,}\b")),
     (SpanKind.IDENTIFIER, re.compile(r"(?<![\w/])[A-Za-z]\w*(?:[_-]\w+)+\b")),
 )
-_QUOTED = re.compile(r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|«([^»\n]{1,2000})»|`([^`\n]{1,2000})`|(?<!\w)'([^'\n]{1,2000})'(?!\w)")
+_QUOTED = re.compile(
+    r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|«([^»\n]{1,2000})»|`([^`\n]{1,2000})`|(?<!\w)'([^'\n]{1,2000})'(?!\w)"
+)
 _WORD = re.compile(r"[^\s]+")
 _SAYING = re.compile(
     r"(?:\b(?:saying|says|that says|with (?:the )?(?:text|content|contents|message|body|title|name|subject|comment)|"
@@ -70,23 +75,135 @@ _SAYING = re.compile(
 )
 
 STOPWORDS = frozenset(
-    "a an and are as at be by can could do does for from get give had has have hello help how i if in into is it its "
-    "just let like list make may me might my need now of off on one or our out over please put run shall should show "
-    "so some tell than that the their them then there these they this those to up use using want was we were what "
-    "when where which while who whose why will with would you your all any about after before called named new also "
-    "every each must not no yes go thanks thank find look search see know check".split()
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "can",
+        "could",
+        "do",
+        "does",
+        "for",
+        "from",
+        "get",
+        "give",
+        "had",
+        "has",
+        "have",
+        "hello",
+        "help",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "its",
+        "just",
+        "let",
+        "like",
+        "list",
+        "make",
+        "may",
+        "me",
+        "might",
+        "my",
+        "need",
+        "now",
+        "of",
+        "off",
+        "on",
+        "one",
+        "or",
+        "our",
+        "out",
+        "over",
+        "please",
+        "put",
+        "run",
+        "shall",
+        "should",
+        "show",
+        "so",
+        "some",
+        "tell",
+        "than",
+        "that",
+        "the",
+        "their",
+        "them",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "to",
+        "up",
+        "use",
+        "using",
+        "want",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "whose",
+        "why",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+        "all",
+        "any",
+        "about",
+        "after",
+        "before",
+        "called",
+        "named",
+        "new",
+        "also",
+        "every",
+        "each",
+        "must",
+        "not",
+        "no",
+        "yes",
+        "go",
+        "thanks",
+        "thank",
+        "find",
+        "look",
+        "search",
+        "see",
+        "know",
+        "check",
+    ]
 )
 
 
 def typed_spans(text: str) -> list[Span]:
     """Every typed and quoted span, by position; a stretch of text belongs to the first kind that claims it."""
-    spans = [span for span in _quoted(text)]
+    spans = list(_quoted(text))
     claimed = [(span.start - 1, span.end + 1) for span in spans]
     for kind, pattern in _TYPED:
         for match in pattern.finditer(text):
             value = match.group().rstrip(_TRAILING)
             start, end = match.start(), match.start() + len(value)
-            inside_other_kind = any(start < taken_end and taken_start < end for taken_start, taken_end in claimed)
+            inside_other_kind = any(
+                start < taken_end and taken_start < end for taken_start, taken_end in claimed
+            )
             if value and not inside_other_kind:
                 spans.append(Span(kind, value, start))
                 claimed.append((start, end))
@@ -114,7 +231,7 @@ def word_runs(text: str, known: Collection[str]) -> list[Span]:
         for last in range(min(first + MAX_RUN_WORDS, len(words)) - 1, first - 1, -1):
             if not any(novel[first : last + 1]) or is_filler(words[last][1]):
                 continue
-            value = window[start : words[last][0] + len(words[last][1])].strip(_TRAILING + "([{“‘«`")
+            value = window[start : words[last][0] + len(words[last][1])].strip(_TRAILING + "([{“\u2018«`")
             if value and value not in runs:
                 runs[value] = Span(SpanKind.WORDS, value, window.find(value, start))
             if len(runs) >= MAX_CANDIDATES:
