@@ -47,6 +47,7 @@ class Gateway:
 async def open_gateway(settings: Settings) -> AsyncIterator[Gateway]:
     """Start everything in the background and give the gateway at once; leaving stops all children."""
     gateway = _assemble(settings)
+    failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.fleet.run, name="fleet")
         tasks.start_soon(gateway.indexer.run, name="indexer")
@@ -54,8 +55,12 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Gateway]:
         tasks.start_soon(gateway.engine.run, name="argument model")
         try:
             yield gateway
+        except Exception as error:
+            failure = error  # raised below as it is: out of the task group it would be an exception group
         finally:
             tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def _assemble(settings: Settings) -> Gateway:

@@ -85,7 +85,7 @@ def rank(
     lexical = index.lexical.scores(split_words(request))
     fused = fuse(dense, lexical)
     exact = exact_names(index, request, visible)
-    fused[exact] += 1.0
+    fused[exact] += 2.0  # fused scores span 2: a named tool stands before all others
     order = np.argsort(-fused, kind="stable")[: limit * 2]
     ranked = [
         Candidate(
@@ -101,14 +101,16 @@ def rank(
     return fold_duplicates(index, ranked)[:limit]
 
 
+LEXICAL_WEIGHT = 0.5
+"""Of BM25 beside the cosine. Chosen on `calib` (R@1 at 250 tools 83.4, against 79.4 for equal shares of both,
+each scaled to its best)."""
+
+
 def fuse(dense: NDArray[np.float32], lexical: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Mean of cosine and BM25, each scaled to its best value; -inf stays where dense is -inf."""
-    best_lexical = float(lexical.max(initial=0.0))
-    scaled = lexical / best_lexical if best_lexical > 0 else lexical
-    finite = np.isfinite(dense)
-    best_dense = float(dense[finite].max(initial=0.0)) if finite.any() else 0.0
-    fused = (dense / max(best_dense, 1e-6) + scaled) / 2
-    return fused.astype(np.float32)
+    """Cosine plus half of BM25 scaled to its best value, in at most [-1, 1]; -inf stays where dense is -inf."""
+    best = float(lexical.max(initial=0.0))
+    scaled = lexical / best if best > 0 else lexical
+    return ((dense + LEXICAL_WEIGHT * scaled) / (1 + LEXICAL_WEIGHT)).astype(np.float32)
 
 
 def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
@@ -141,14 +143,18 @@ def _names(lowered: str, tool_id: ToolId) -> bool:
     name = tool_id.name.lower()
     if name not in lowered:
         return False
-    if f"{tool_id.server.lower()}/{name}" in lowered:
-        return True
     # A longer name that contains this one must not count, nor a path that happens to hold it.
-    whole = rf"(?<![\w./-]){re.escape(name)}(?![\w/-])"
+    whole = _whole(name)
+    if re.search(_whole(f"{tool_id.server.lower()}/{name}"), lowered):
+        return True
     if re.search(r"[a-z0-9][_.-][a-z0-9]", name) or re.search(r"[a-z][A-Z]", tool_id.name):
         return re.search(whole, lowered) is not None
     marked = rf"[`\"']{re.escape(name)}[`\"']|\btool {re.escape(name)}\b|{whole} tool\b"
     return lowered.strip() == name or re.search(marked, lowered) is not None
+
+
+def _whole(name: str) -> str:
+    return rf"(?<![\w./-]){re.escape(name)}(?![\w/-])"
 
 
 def fold_duplicates(index: RoutingIndex, ranked: Sequence[Candidate]) -> list[Candidate]:

@@ -69,14 +69,14 @@ class LlamaEngine:
     ) -> Completion:
         """Write a value under `schema` in at most `max_tokens` tokens.
 
-        The text starts with the ANSWER segment, whose tokens count as prompt. Where prompt and `max_tokens`
+        The value begins where the ANSWER segment, if any, ends; the text is the value alone. Where prompt and `max_tokens`
         together exceed the context, fewer tokens are written. An incomplete text is what fitted the budget; it
         may break off anywhere.
 
         Raises:
             SchemaNotCompilable: no mask, or no check, for this schema.
-            ModelUnusable: the prompt leaves no room in the context, the answer so far does not fit the schema,
-                too many calls wait, the model failed, or the engine is closed.
+            ModelUnusable: the prompt leaves no room in the context, too many calls wait, the model failed, or the
+                engine is closed.
         """
         if self._worker.statistics().tasks_waiting >= self._options.max_waiting:
             raise ModelUnusable(
@@ -100,7 +100,6 @@ class LlamaEngine:
         mask = parts.masks.compile(schema)
         prompt = parts.prompts.encode(segments)
         budget = min(max_tokens, self._room(parts.context, prompt))
-        _resume(mask, parts.prompts, prompt.answer)
         reused, written = _write(parts, prompt, mask, budget)
         return Completion(
             text=written.text,
@@ -183,13 +182,6 @@ def _load(path: Path, options: EngineOptions, progress: _LoadProgress) -> _Parts
         model.close()
         raise
     return _Parts(model, context, PromptEncoder(model), MaskCompiler(library.mask_tokenizer(model.vocab)))
-
-
-def _resume(mask: TokenMask, prompts: PromptEncoder, answer: str) -> None:
-    if answer and not mask.consume(prompts.text(answer)):
-        raise ModelUnusable(
-            f"the answer so far is no beginning of compact JSON under the schema: {answer[:200]}"
-        )
 
 
 def _write(parts: _Parts, prompt: Prompt, mask: TokenMask, budget: int) -> tuple[int, Written]:

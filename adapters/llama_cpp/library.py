@@ -4,6 +4,7 @@ The binding, and llguidance's bridge to it, load native libraries; the gateway a
 `tools/list` before any model loads, so this is the one place that imports them, and lazily.
 """
 
+import os
 import threading
 import warnings
 from collections import deque
@@ -25,6 +26,9 @@ def llama() -> Any:
 
 def _start() -> Any:
     global _binding, _log_callback  # noqa: PLW0603 - the native library is one per process
+    # OpenMP reads it once, when it is loaded. By default its threads spin at barriers: with another process on
+    # the cores, 160 ms of decoding became up to 11 s.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from llama_cpp import llama_cpp as binding  # noqa: PLC0415 - see the module docstring
 
     _log_callback = binding.llama_log_callback(_log)

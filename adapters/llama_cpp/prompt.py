@@ -27,11 +27,9 @@ class Prompt:
 
     Attributes:
         chunks: at least one, none empty: system and tool; context; request; answer so far.
-        answer: the text of the answer so far.
     """
 
     chunks: tuple[Chunk, ...]
-    answer: str
 
     def __len__(self) -> int:
         return sum(map(len, self.chunks))
@@ -71,7 +69,7 @@ class PromptEncoder:
             + self._parts[form.after_user],
             self.text(answer),
         ]
-        return Prompt(tuple(tuple(chunk) for chunk in chunks if chunk), answer)
+        return Prompt(tuple(tuple(chunk) for chunk in chunks if chunk))
 
     def text(self, text: str) -> list[int]:
         """Tokens of a text in which nothing is markup, whatever it spells.

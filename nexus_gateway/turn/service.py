@@ -4,7 +4,7 @@ Knows the index, the writer and the fleet by what they do; the host's protocol i
 """
 
 import difflib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -34,6 +34,9 @@ from tool_registry.tool import Tool, ToolId
 ROUTING_CHARACTERS = 2_000
 """A pasted page is routed by its beginning."""
 
+HEARING_PATIENCE_SECONDS = 15.0
+"""How long a name that no tool has yet waits for servers that are still starting."""
+
 
 class Calls(Protocol):
     """The fleet, as far as a turn needs it."""
@@ -41,6 +44,10 @@ class Calls(Protocol):
     @property
     def catalog(self) -> ToolCatalog:
         """The present snapshot."""
+        ...
+
+    async def first_sync(self) -> Sequence[object]:
+        """Wait until each server has listed its tools or has failed once."""
         ...
 
     async def call_tool(
@@ -151,7 +158,7 @@ class TurnService:
     ) -> TurnResult:
         """An exact call: `server/name`, or a name that only one server has."""
         stages, options = Stages(), options or TurnOptions()
-        found = resolve(self._parts.calls.catalog, reference)
+        found = await self.named(reference)
         if isinstance(found, str):
             return TurnResult(Outcome.FAILED, found)
         if wrong := problems(arguments, found.input_schema):
@@ -162,10 +169,11 @@ class TurnService:
                 arguments=arguments,
             )
         if confirmed is not None:
-            if confirmed.tool_id != found.id or dict(confirmed.arguments) != dict(arguments):
-                return TurnResult(
-                    Outcome.FAILED, "The confirmation was given for another tool or other arguments."
-                )
+            if confirmed.content_hash != found.content_hash and confirmed.tool_id == found.id:
+                return TurnResult(Outcome.FAILED, f"The tool {found.id} has changed since the question; ask again.")
+            asked_for = PendingCall(found.id, found.content_hash, dict(arguments))
+            if replace(confirmed, arguments=dict(confirmed.arguments)) != asked_for:
+                return TurnResult(Outcome.FAILED, "The confirmation was given for another tool or other arguments.")
             options = replace(options, assume_yes=True)
 
         async def run() -> TurnResult:
@@ -207,6 +215,15 @@ class TurnService:
             return await self._check(compiled, draft, base, caller, replace(options, assume_yes=confirmed))
 
         return await self._finish(run, stages, options)
+
+    async def named(self, reference: str) -> Tool | str:
+        """The tool that `reference` names, or what to say; waits for servers that are still starting."""
+        found = resolve(self._parts.calls.catalog, reference)
+        if isinstance(found, str):
+            with anyio.move_on_after(HEARING_PATIENCE_SECONDS):
+                await self._parts.calls.first_sync()
+            found = resolve(self._parts.calls.catalog, reference)
+        return found
 
     async def find(self, query: str, limit: int) -> tuple[RoutingDecision, RoutingIndex]:
         """The best tools for a need. Raises ModelError."""

@@ -251,7 +251,12 @@ def said_text(text: str) -> Span | None:
 def says_something(word: str, known: Collection[str]) -> bool:
     """Whether a word adds to what the tool says of itself."""
     parts = [part for part in split_words(word) if part not in STOPWORDS]
-    return any(part not in known for part in parts)
+    return any(not _is_known(part, known) for part in parts)
+
+
+def _is_known(word: str, known: Collection[str]) -> bool:
+    """Whether a word or its English singular or plural is in `known`."""
+    return any(form in known for form in (word, f"{word}s", word.removesuffix("s"), word.removesuffix("es")))
 
 
 def is_filler(word: str) -> bool:
