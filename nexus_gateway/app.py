@@ -55,8 +55,8 @@ async def open_gateway(settings: Settings) -> AsyncIterator[Gateway]:
         tasks.start_soon(gateway.engine.run, name="argument model")
         try:
             yield gateway
-        except Exception as error:
-            failure = error  # raised below as it is: out of the task group it would be an exception group
+        except Exception as error:  # noqa: BLE001 - raised below as it is: the task group would wrap it in a group
+            failure = error
         finally:
             tasks.cancel_scope.cancel()
     if failure is not None:

@@ -1,8 +1,6 @@
 """Real servers behind `adapters.mcp_upstream`: both eras, both transports, and all the ways they fail."""
 
 import http.server
-import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -497,14 +495,9 @@ def test_importing_the_adapter_starts_nothing_heavy():
 
 
 @pytest.mark.npm
-@pytest.mark.skipif(
-    shutil.which("npx") is None or "NEXUS_NODE_MODULES" not in os.environ,
-    reason="needs Node and NEXUS_NODE_MODULES, a node_modules folder with the public servers",
-)
 @pytest.mark.parametrize("package", ["filesystem", "memory", "everything"])
-async def test_the_public_node_servers_connect_and_list(package, tmp_path):
-    script = Path(os.environ["NEXUS_NODE_MODULES"], f"@modelcontextprotocol/server-{package}/dist/index.js")
-    arguments = (str(script), "stdio" if package == "everything" else str(tmp_path))
+async def test_the_public_node_servers_connect_and_list(package, npm_servers, tmp_path):
+    arguments = (str(npm_servers[package]), "stdio" if package == "everything" else str(tmp_path))
     spec = UpstreamSpec(package, StdioSpec("node", arguments, cwd=str(tmp_path)))
     async with connect(spec, ignore) as upstream:
         assert upstream.era is Era.LEGACY

@@ -36,8 +36,8 @@ class Gate:
         candidates: how many are kept for the host when the choice is close.
     """
 
-    margin: float = 0.06
-    floor: float = 0.24
+    margin: float = 0.05
+    floor: float = 0.25
     candidates: int = 5
 
 

@@ -68,7 +68,5 @@ def mask_tokenizer(vocab: Any) -> Any:
     from llguidance import llamacpp  # noqa: PLC0415 - it imports the binding
 
     # One warning a token, about a name that llguidance uses and only it can change.
-    warnings.filterwarnings(
-        "ignore", "llama_token_get_attr is deprecated", DeprecationWarning
-    )
+    warnings.filterwarnings("ignore", "llama_token_get_attr is deprecated", DeprecationWarning)
     return llamacpp.lltokenizer_from_vocab(vocab)

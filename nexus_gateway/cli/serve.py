@@ -51,12 +51,14 @@ def _with_address(settings: Settings, address: str) -> Settings:
 def _http(settings: Settings) -> Transport:
     # uvicorn and the SDK's authentication are for HTTP alone, and stdio must answer in a second.
     from nexus_gateway.server.http import UnsafeAddressError, check_address, serve_http  # noqa: PLC0415
+    from nexus_gateway.server.listening import AddressUnusableError, listen  # noqa: PLC0415
 
     token = os.environ.get(settings.http.token_env) or None
     try:
         check_address(settings.http, token)
-    except UnsafeAddressError as error:
+        listening = listen(settings.http)
+    except (UnsafeAddressError, AddressUnusableError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.USAGE) from None
     typer.echo(f"serving http://{settings.http.host}:{settings.http.port}/mcp", err=True)
-    return functools.partial(serve_http, settings.http, token)
+    return functools.partial(serve_http, settings.http, token, listening)

@@ -4,9 +4,7 @@ import json as json_module
 import sys
 from typing import Annotated, Any
 
-import anyio.to_thread
 import typer
-from rich.prompt import Confirm, Prompt
 from rich.syntax import Syntax
 from rich.text import Text
 
@@ -15,7 +13,7 @@ from nexus_gateway.app import Gateway
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json
-from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.cli.session import exit_with, read_line, run_with_gateway
 from nexus_gateway.server.rendering import render, turn_meta
 from nexus_gateway.telemetry.turn_line import log_turn
 from nexus_gateway.turn.result import MissingArgument, Outcome, TurnResult
@@ -62,7 +60,7 @@ def turn_command(  # noqa: PLR0917 - typer reads options from parameters
     async def work(gateway: Gateway) -> TurnResult:
         result = await gateway.turns.turn(request, Caller(), context=context, options=options)
         while ask and result.outcome is Outcome.NEEDS_INPUT and result.pending is not None:
-            answers = await anyio.to_thread.run_sync(_ask, result)
+            answers = await _ask(result)
             if answers is None:
                 break
             result = await gateway.turns.resume(
@@ -76,17 +74,17 @@ def turn_command(  # noqa: PLR0917 - typer reads options from parameters
     exit_with(Exit.FAILED if result.is_error else _EXITS[result.outcome])
 
 
-def _ask(result: TurnResult) -> dict[str, Any] | None:
+async def _ask(result: TurnResult) -> dict[str, Any] | None:
     err.print(Text(result.message))
     if result.confirm:
         err.print(Text(f"  {result.tool_id} {dict(result.arguments)}"))
-        return {} if Confirm.ask("Run it?", console=err, default=False) else None
-    return {missing.name: _ask_value(missing) for missing in result.missing}
+        return {} if (await read_line("Run it? [y/N]: ")).lower() in ("y", "yes") else None
+    return {missing.name: await _ask_value(missing) for missing in result.missing}
 
 
-def _ask_value(missing: MissingArgument) -> Any:
+async def _ask_value(missing: MissingArgument) -> Any:
     label = f"{missing.name} ({missing.description})" if missing.description else missing.name
-    typed = Prompt.ask(label, console=err)
+    typed = await read_line(f"{label}: ")
     if main_type(missing.schema) == "string":
         return typed
     try:

@@ -16,7 +16,7 @@ from nexus_gateway.server.questions import question
 from nexus_gateway.telemetry.turn_line import log_turn
 from nexus_gateway.turn.confirmation import PendingTokens, TokenError
 from nexus_gateway.turn.result import Outcome, PendingCall, TurnResult
-from nexus_gateway.turn.service import Calls, TurnOptions, TurnService, resolve
+from nexus_gateway.turn.service import Calls, TurnOptions, TurnService
 from nexus_gateway.turn.validation import problems
 
 Context = ServerRequestContext[Any, Any]
@@ -128,11 +128,10 @@ class Handlers:
         return rendering.render_found(decision, index, arguments.get("detail", "signatures"))
 
     async def _describe_tool(self, arguments: JsonObject, _ctx: Context, _caller: Caller) -> JsonObject:
-        catalog = self._parts.calls.catalog
-        found = resolve(catalog, arguments["tool"])
-        return (
-            rendering.error(found) if isinstance(found, str) else rendering.render_description(found, catalog)
-        )
+        found = await self._parts.turns.named(arguments["tool"])
+        if isinstance(found, str):
+            return rendering.error(found)
+        return rendering.render_description(found, self._parts.calls.catalog)
 
     async def _with_answers(
         self, begin: Callable[[], Awaitable[TurnResult]], ctx: Context, caller: Caller, options: TurnOptions

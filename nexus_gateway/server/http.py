@@ -2,6 +2,7 @@
 
 import hmac
 import ipaddress
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -78,20 +79,22 @@ def build_app(server: Server[Any], settings: HttpSettings, *, token: str | None)
 
 
 async def serve_http(
-    settings: HttpSettings, token: str | None, server: Server[Any], stop: anyio.Event
+    settings: HttpSettings,
+    token: str | None,
+    listening: list[socket.socket],
+    server: Server[Any],
+    stop: anyio.Event,
 ) -> None:
-    """Serve until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
+    """Serve on `listening` until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
     config = uvicorn.Config(
         build_app(server, settings, token=token),
-        host=settings.host,
-        port=settings.port,
         log_level="warning",
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     listener = _Listener(config)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_when, stop, listener)
-        await listener.serve()
+        await listener.serve(sockets=listening)
         tasks.cancel_scope.cancel()
 
 

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
+import structlog
+
 from nexus_gateway.access.caller import Caller, Tenant
 from nexus_gateway.files import write_atomically
 from nexus_gateway.turn.result import PendingCall
 from tool_registry.tool import ContentHash, Tool, ToolId
+
+log = structlog.get_logger(__name__)
 
 ConfirmPolicy: TypeAlias = Literal["auto", "always", "never"]
 """What the user configured for a tool, a server, or all. Auto: destructive tools each time, tools without
@@ -36,7 +40,10 @@ class Approvals:
         """Remember a yes. A file that can't be written only costs another question."""
         self._known.add(_approval(tenant, tool))
         if self._path is not None:
-            write_atomically(self._path, json.dumps(sorted(self._known), indent=1))
+            try:
+                write_atomically(self._path, json.dumps(sorted(self._known), indent=1))
+            except OSError as error:
+                log.warning("approvals.unwritable", path=str(self._path), cause=str(error))
 
     def _load(self) -> set[str]:
         if self._path is None:

@@ -170,10 +170,14 @@ class TurnService:
             )
         if confirmed is not None:
             if confirmed.content_hash != found.content_hash and confirmed.tool_id == found.id:
-                return TurnResult(Outcome.FAILED, f"The tool {found.id} has changed since the question; ask again.")
+                return TurnResult(
+                    Outcome.FAILED, f"The tool {found.id} has changed since the question; ask again."
+                )
             asked_for = PendingCall(found.id, found.content_hash, dict(arguments))
             if replace(confirmed, arguments=dict(confirmed.arguments)) != asked_for:
-                return TurnResult(Outcome.FAILED, "The confirmation was given for another tool or other arguments.")
+                return TurnResult(
+                    Outcome.FAILED, "The confirmation was given for another tool or other arguments."
+                )
             options = replace(options, assume_yes=True)
 
         async def run() -> TurnResult:
@@ -198,6 +202,8 @@ class TurnService:
             return TurnResult(
                 Outcome.FAILED, f"The tool {pending.tool_id} has changed since the question; ask again."
             )
+        if options.read_only and not reads_only(self._parts.rules, tool):
+            return TurnResult(Outcome.NO_TOOL, f"{tool.id} may change something; nexus_turn can call it.")
         arguments = {
             **pending.arguments,
             **{name: answers[name] for name in pending.missing if name in answers},

@@ -43,61 +43,33 @@ _WORD_NUMBERS = {
     )
 }
 
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
 _KIND_WORDS: tuple[tuple[frozenset[str], tuple[SpanKind, ...]], ...] = (
-    (frozenset(["url", "uri", "link", "href", "website", "webpage", "endpoint"]), (SpanKind.URL,)),
+    (_words("url uri link href website webpage endpoint"), (SpanKind.URL,)),
+    (_words("email mail recipient recipients attendee attendees cc bcc"), (SpanKind.EMAIL,)),
     (
-        frozenset(["email", "mail", "recipient", "recipients", "attendee", "attendees", "cc", "bcc"]),
-        (SpanKind.EMAIL,),
-    ),
-    (
-        frozenset(
-            [
-                "path",
-                "paths",
-                "file",
-                "files",
-                "filename",
-                "filepath",
-                "dir",
-                "directory",
-                "folder",
-                "source",
-                "destination",
-                "src",
-                "dst",
-            ]
-        ),
+        _words("path paths file files filename filepath dir directory folder source destination src dst"),
         (SpanKind.PATH,),
     ),
     (
-        frozenset(
-            [
-                "date",
-                "day",
-                "since",
-                "until",
-                "deadline",
-                "due",
-                "start",
-                "end",
-                "starts",
-                "ends",
-                "when",
-                "datetime",
-                "timestamp",
-            ]
-        ),
+        _words("date day since until deadline due start end starts ends when datetime timestamp"),
         (SpanKind.DATE, SpanKind.TIME),
     ),
-    (frozenset(("time",)), (SpanKind.TIME, SpanKind.DATE)),
+    (_words("time"), (SpanKind.TIME, SpanKind.DATE)),
     (
-        frozenset(
-            ["id", "key", "sha", "hash", "ref", "commit", "branch", "ticket", "issue", "identifier", "slug"]
-        ),
+        _words("id key sha hash ref commit branch ticket issue identifier slug"),
         (SpanKind.IDENTIFIER, SpanKind.NUMBER),
     ),
 )
+"""What an argument's name says about its value."""
+
 _STRICT = {SpanKind.URL, SpanKind.EMAIL}
+"""Kinds that nothing else can stand for."""
+
 _FORMATS = {
     "uri": (SpanKind.URL,),
     "url": (SpanKind.URL,),
@@ -106,42 +78,10 @@ _FORMATS = {
     "date-time": (SpanKind.DATE,),
     "time": (SpanKind.TIME,),
 }
-_PROSE = frozenset(
-    [
-        "content",
-        "contents",
-        "text",
-        "body",
-        "message",
-        "comment",
-        "note",
-        "description",
-        "summary",
-        "title",
-        "subject",
-        "prompt",
-        "query",
-        "question",
-        "label",
-        "name",
-    ]
-)
-_SAID = frozenset(
-    [
-        "content",
-        "contents",
-        "text",
-        "body",
-        "message",
-        "comment",
-        "note",
-        "description",
-        "title",
-        "subject",
-        "label",
-        "name",
-    ]
-)
+_SAID = _words("content contents text body message comment note description")
+_NAMED = _words("title name subject label")
+_PROSE = _SAID | _NAMED | _words("summary prompt query question")
+"""Words that are in an argument's name and in any request: no evidence for an optional one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +205,19 @@ def _string(slot: Slot, source: Source) -> Choice:
         typed = source.of_kinds(kinds)
         if typed or any(kind in _STRICT for kind in kinds) or "format" in slot.schema:
             return Choice(tuple(typed)) if typed else NOTHING
-    if SpanKind.PATH not in kinds and (set(slot.words) & _SAID) and (said := source.said()):
-        return Choice(tuple(source.of_kinds([SpanKind.QUOTED])[:1] or said))
-    quoted = source.of_kinds([SpanKind.QUOTED])
-    if quoted:
+    if SpanKind.PATH not in kinds and (marked := _marked(slot, source)):
+        return Choice(tuple(marked))
+    if quoted := source.of_kinds([SpanKind.QUOTED]):
         return Choice(tuple(quoted))
     named = _after_name(slot, source)
     return Choice(tuple(named or source.runs()))
+
+
+def _marked(slot: Slot, source: Source) -> list[Option]:
+    """What the request marks as a name ("called Garden") or as text ("saying plant tulips"), for such a slot."""
+    if _NAMED & set(slot.words):
+        return source.named()
+    return source.said() if _SAID & set(slot.words) else []
 
 
 def _after_name(slot: Slot, source: Source) -> list[Option]:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from nexus_gateway.turn.result import Ground, GroundKind
-from nexus_gateway.turn.spans import Span, SpanKind, said_text, typed_spans, word_runs
+from nexus_gateway.turn.spans import Span, SpanKind, given_name, said_text, typed_spans, word_runs
 from tool_registry.text import split_words
 
 
@@ -36,9 +36,12 @@ class Source:
         return self._options(span for span in self.typed if span.kind in kinds)
 
     def said(self) -> list[Option]:
-        """The text after "saying", "called" and the like, unless part of it is taken."""
-        span = said_text(self.text)
-        return self._options([span] if span else [])
+        """The text after "saying" and the like, unless part of it is taken."""
+        return self._options(filter(None, [said_text(self.text)]))
+
+    def named(self) -> list[Option]:
+        """The text after "called" and the like, unless part of it is taken."""
+        return self._options(filter(None, [given_name(self.text)]))
 
     def runs(self) -> list[Option]:
         """Free runs of words that say something new, outside typed spans of other arguments."""

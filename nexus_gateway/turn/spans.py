@@ -14,8 +14,8 @@ from tool_registry.text import split_words
 MAX_TEXT_CHARACTERS = 4000
 """Longer texts are searched for typed values whole, for word runs in this many first characters."""
 
-MAX_RUN_WORDS = 8
-MAX_CANDIDATES = 300
+MAX_JOINED_PIECES = 6
+MAX_CANDIDATES = 200
 
 
 class SpanKind(StrEnum):
@@ -68,128 +68,27 @@ _QUOTED = re.compile(
     r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|«([^»\n]{1,2000})»|`([^`\n]{1,2000})`|(?<!\w)'([^'\n]{1,2000})'(?!\w)"
 )
 _WORD = re.compile(r"[^\s]+")
-_SAYING = re.compile(
-    r"(?:\b(?:saying|says|that says|with (?:the )?(?:text|content|contents|message|body|title|name|subject|comment)|"
-    r"(?:called|named|titled|containing|reading))\b|:)\s+(.+)$",
+_SENTENCE = re.compile(r"[^.!?;\n]+(?:[.!?;](?=\S)[^.!?;\n]*)*")
+_AROUND = _TRAILING + "([{“\u2018«`"
+_SAID = re.compile(
+    r"(?:\b(?:saying|says|that says|reading|containing|with (?:the )?(?:text|contents?|message|body|comment))\b|:)\s+(.+)$",
+    re.IGNORECASE | re.DOTALL,
+)
+_NAMED = re.compile(
+    r"\b(?:called|named|titled|with (?:the )?(?:title|name|subject))\s+(.+?)"
+    r"(?=\s(?:saying|says|that|which|with|containing|on|at|and|in|into|to|for|from)\s|[,.;:](?:\s|$)|$)",
     re.IGNORECASE | re.DOTALL,
 )
 
 STOPWORDS = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "can",
-        "could",
-        "do",
-        "does",
-        "for",
-        "from",
-        "get",
-        "give",
-        "had",
-        "has",
-        "have",
-        "hello",
-        "help",
-        "how",
-        "i",
-        "if",
-        "in",
-        "into",
-        "is",
-        "it",
-        "its",
-        "just",
-        "let",
-        "like",
-        "list",
-        "make",
-        "may",
-        "me",
-        "might",
-        "my",
-        "need",
-        "now",
-        "of",
-        "off",
-        "on",
-        "one",
-        "or",
-        "our",
-        "out",
-        "over",
-        "please",
-        "put",
-        "run",
-        "shall",
-        "should",
-        "show",
-        "so",
-        "some",
-        "tell",
-        "than",
-        "that",
-        "the",
-        "their",
-        "them",
-        "then",
-        "there",
-        "these",
-        "they",
-        "this",
-        "those",
-        "to",
-        "up",
-        "use",
-        "using",
-        "want",
-        "was",
-        "we",
-        "were",
-        "what",
-        "when",
-        "where",
-        "which",
-        "while",
-        "who",
-        "whose",
-        "why",
-        "will",
-        "with",
-        "would",
-        "you",
-        "your",
-        "all",
-        "any",
-        "about",
-        "after",
-        "before",
-        "called",
-        "named",
-        "new",
-        "also",
-        "every",
-        "each",
-        "must",
-        "not",
-        "no",
-        "yes",
-        "go",
-        "thanks",
-        "thank",
-        "find",
-        "look",
-        "search",
-        "see",
-        "know",
-        "check",
-    ]
+    """
+    a an and are as at be by can could do does for from get give had has have help how i if in into is it its
+    just let like list make may me might my need now of off on one or our out over please put run shall should show
+    so some tell than that the their them then there these they this those to up use using want was we were what
+    when where which while who whose why will with would you your all any about after before called named titled new
+    also every each must not no find look search see know check saying says first last next word words text phrase
+    term string line lines value
+    """.split()  # noqa: SIM905 - a column of quoted words says the same on two hundred lines
 )
 
 
@@ -217,31 +116,50 @@ def _quoted(text: str) -> Iterator[Span]:
 
 
 def word_runs(text: str, known: Collection[str]) -> list[Span]:
-    """Runs of words with at least one that is neither a stopword nor in `known` (the tool's own words).
+    """Runs of words that say something, joined across words that don't, within one sentence.
 
-    At most `MAX_CANDIDATES`, in reading order, longest first at each start.
+    A run begins and ends with words that are neither stopwords nor in `known` (the tool's own words), and takes
+    all of its kind around it: "hello world" is a run, "world" alone is not. At most `MAX_CANDIDATES`, in
+    reading order.
     """
-    window = text[:MAX_TEXT_CHARACTERS]
-    words = [(match.start(), match.group()) for match in _WORD.finditer(window)]
-    novel = [says_something(word, known) for _, word in words]
-    runs: dict[str, Span] = {}
-    for first, (start, word) in enumerate(words):
-        if is_filler(word):
-            continue
-        for last in range(min(first + MAX_RUN_WORDS, len(words)) - 1, first - 1, -1):
-            if not any(novel[first : last + 1]) or is_filler(words[last][1]):
+    runs: list[Span] = []
+    for sentence in _SENTENCE.finditer(text[:MAX_TEXT_CHARACTERS]):
+        pieces = list(_pieces(sentence.group(), sentence.start(), known))
+        for first, (start, _) in enumerate(pieces):
+            for _, end in pieces[first : first + MAX_JOINED_PIECES]:
+                runs.append(Span(SpanKind.WORDS, text[start:end], start))
+    return runs[:MAX_CANDIDATES]
+
+
+def _pieces(sentence: str, offset: int, known: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Start and end of each unbroken stretch of words that say something."""
+    open_at: tuple[int, int] | None = None
+    for match in _WORD.finditer(sentence):
+        bare = match.group().strip(_AROUND).removesuffix("'s").removesuffix("\u2019s")
+        start = offset + match.start() + match.group().find(bare)
+        if bare and says_something(bare, known):
+            open_at = (open_at[0] if open_at else start, start + len(bare))
+            if match.group().endswith(bare):
                 continue
-            value = window[start : words[last][0] + len(words[last][1])].strip(_TRAILING + "([{“\u2018«`")
-            if value and value not in runs:
-                runs[value] = Span(SpanKind.WORDS, value, window.find(value, start))
-            if len(runs) >= MAX_CANDIDATES:
-                return list(runs.values())
-    return list(runs.values())
+        if open_at:
+            yield open_at
+        open_at = None
+    if open_at:
+        yield open_at
 
 
 def said_text(text: str) -> Span | None:
-    """The text after "saying", "called", "with the title" or a colon, to the end: what prose arguments copy."""
-    match = _SAYING.search(text[:MAX_TEXT_CHARACTERS])
+    """The text after "saying", "with the message" or a colon, to the end: what prose arguments copy."""
+    return _captured(_SAID, text)
+
+
+def given_name(text: str) -> Span | None:
+    """The text after "called", "named" or "with the title", up to what comes after a name."""
+    return _captured(_NAMED, text)
+
+
+def _captured(pattern: re.Pattern[str], text: str) -> Span | None:
+    match = pattern.search(text[:MAX_TEXT_CHARACTERS])
     if match is None:
         return None
     value = match.group(1).strip().strip("\"'“”`").rstrip()
@@ -257,8 +175,3 @@ def says_something(word: str, known: Collection[str]) -> bool:
 def _is_known(word: str, known: Collection[str]) -> bool:
     """Whether a word or its English singular or plural is in `known`."""
     return any(form in known for form in (word, f"{word}s", word.removesuffix("s"), word.removesuffix("es")))
-
-
-def is_filler(word: str) -> bool:
-    """Whether a word has nothing but stopwords and punctuation."""
-    return all(part in STOPWORDS for part in split_words(word))
