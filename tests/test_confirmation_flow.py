@@ -39,11 +39,12 @@ PIN = tool("pin_note", TITLE)
 GROCERIES = {"title": "Groceries"}
 in_both_eras = pytest.mark.parametrize("era", BOTH_ERAS)
 either_way = pytest.mark.parametrize(
-    ("meta_tool", "arguments"),
+    "erasing",
     [
         ("nexus_turn", {"request": 'erase_note "Groceries"'}),
         ("call_tool", {"tool": "erase_note", "arguments": GROCERIES}),
     ],
+    ids=["nexus_turn", "call_tool"],
 )
 
 
@@ -78,10 +79,10 @@ async def token_for(client, name="erase_note"):
 
 @in_both_eras
 @either_way
-async def test_a_yes_lets_a_destructive_tool_run(gateway, notes, era, meta_tool, arguments):
+async def test_a_yes_lets_a_destructive_tool_run(gateway, notes, era, erasing):
     user = User(YES)
     async with host(gateway, era, user) as client:
-        result = await client.call_tool(meta_tool, arguments)
+        result = await client.call_tool(*erasing)
     assert notes.calls == [{"name": "erase_note", "arguments": GROCERIES}]
     assert "erase_note {'title': 'Groceries'}" in said(result)
     assert "notes/erase_note" in user.asked[0].message
@@ -91,9 +92,9 @@ async def test_a_yes_lets_a_destructive_tool_run(gateway, notes, era, meta_tool,
 @in_both_eras
 @either_way
 @pytest.mark.parametrize("answer", [NO, DECLINE, DISMISS, accept(confirm="true"), accept()])
-async def test_any_answer_but_a_yes_keeps_it_from_running(gateway, notes, era, meta_tool, arguments, answer):
+async def test_any_answer_but_a_yes_keeps_it_from_running(gateway, notes, era, erasing, answer):
     async with host(gateway, era, User(answer)) as client:
-        result = await client.call_tool(meta_tool, arguments)
+        result = await client.call_tool(*erasing)
     assert notes.calls == []
     assert outcome(result) == "needs_input"
     assert "did not agree" in said(result)
@@ -288,19 +289,17 @@ async def test_a_no_to_a_tool_without_annotations_is_not_remembered_as_a_yes(gat
 
 
 async def test_an_approval_outlives_the_gateway_and_ends_with_a_changed_definition(tmp_path):
-    user = User(YES, NO)
-    for _ in range(2):
-        notes = FakeUpstream("notes", [PIN])
-        async with fake_gateway(tmp_path, notes) as gateway, host(gateway, MODERN, user) as client:
-            await call(client, "pin_note")
-            assert len(user.asked) == 1
-            assert len(notes.calls) == 1
-            last = notes
-            if _ == 1:
-                await gateway.relist("notes", [PIN | {"futureField": 1}])
-                await call(client, "pin_note")
-    assert len(user.asked) == 2
-    assert len(last.calls) == 1
+    first, second = FakeUpstream("notes", [PIN]), FakeUpstream("notes", [PIN])
+    async with fake_gateway(tmp_path, first) as gateway, host(gateway, MODERN, User(YES)) as client:
+        await call(client, "pin_note")
+    user = User(NO)
+    async with fake_gateway(tmp_path, second) as gateway, host(gateway, MODERN, user) as client:
+        await call(client, "pin_note")
+        assert user.asked == []
+        await gateway.relist("notes", [PIN | {"futureField": 1}])
+        await call(client, "pin_note")
+    assert len(user.asked) == 1
+    assert len(second.calls) == 1
 
 
 async def test_approvals_that_cannot_be_written_cost_no_call(tmp_path):
@@ -387,10 +386,12 @@ async def test_a_user_who_never_answers_leaves_a_token(tmp_path, notes):
     async def silent(_context, _params):
         await anyio.sleep_forever()
 
-    async with fake_gateway(tmp_path, notes, answer_timeout_seconds=0.05) as gateway:
-        async with host(gateway, "legacy", silent) as client:
-            with anyio.fail_after(PATIENCE):
-                result = await call(client, "erase_note")
+    async with (
+        fake_gateway(tmp_path, notes, answer_timeout_seconds=0.05) as gateway,
+        host(gateway, "legacy", silent) as client,
+    ):
+        with anyio.fail_after(PATIENCE):
+            result = await call(client, "erase_note")
     assert outcome(result) == "needs_input"
     assert result.structured_content["confirm"]
     assert notes.calls == []

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from making_tools import DESTROYS, READS, STRING, compiled
+from support.making_tools import DESTROYS, READS, STRING, compiled
 
 from tool_registry.index import build_index
 from tool_registry.routing import Gate, RoutingOutcome, decide, exact_names, fold_duplicates, fuse, rank

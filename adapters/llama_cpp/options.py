@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 
 @dataclass(frozen=True, slots=True)

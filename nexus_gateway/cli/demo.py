@@ -1,9 +1,11 @@
 """`nexus-gateway demo`: the main job on a shipped fleet, with the real models, in one command."""
 
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import anyio
 import typer
 from rich.table import Table
 from rich.text import Text
@@ -17,7 +19,7 @@ from nexus_gateway.cli.session import exit_with, run_with_gateway
 from nexus_gateway.demo.scenario import SCENARIO, DemoTurn
 from nexus_gateway.demo.workspace import demo_servers, seed_workspace
 from nexus_gateway.server.rendering import render, turn_meta
-from nexus_gateway.settings import ServerSettings, Settings
+from nexus_gateway.settings import LogSettings, ServerSettings, Settings
 from nexus_gateway.turn.result import Outcome, TurnResult
 from nexus_gateway.turn.service import TurnOptions
 
@@ -32,9 +34,10 @@ _STYLES = {
 _STAGES = ("embed", "scan", "write", "call", "total")
 
 NEXT_STEPS = """What to do next
-  Your own servers:  nexus-gateway doctor --mcp-config FILE      (claude_desktop_config.json or .mcp.json as it is)
-                     nexus-gateway turn --mcp-config FILE "…"
-  Your host:         let it start `nexus-gateway serve --mcp-config FILE`; the README has the entry to copy"""
+  Check your own servers:  nexus-gateway doctor --mcp-config FILE
+  Run a turn on them:      nexus-gateway turn --mcp-config FILE "read the file …"
+  Give them to your host:  let it start `nexus-gateway serve --mcp-config FILE`
+  FILE is a host's mcpServers file as it is: claude_desktop_config.json, .mcp.json"""
 
 
 @app.command("demo")
@@ -53,24 +56,35 @@ def demo_command(
     with tempfile.TemporaryDirectory(prefix="nexus-demo-") as temporary:
         workspace = (keep or Path(temporary)).resolve()
         seed_workspace(workspace)
-        settings = Settings(
-            servers={name: ServerSettings(spec=spec) for name, spec in demo_servers(workspace).items()}
-        )
-        results = run_with_gateway(settings, _run_turns, quiet=json)
-    wrong = {turn.request: turn.problems(result) for turn, result in results if turn.problems(result)}
+        servers = {name: ServerSettings(spec=spec) for name, spec in demo_servers(workspace).items()}
+        # A server dies on purpose: its warning would stand in the middle of the table.
+        settings = Settings(servers=servers, log=LogSettings(level="error"))
+        run = run_with_gateway(settings, _run_turns, quiet=json)
+    wrong = [turn for turn, result in run.results if turn.problems(result)]
     if json:
-        print_json({"ok": not wrong, "turns": [_row(turn, result) for turn, result in results]})
+        print_json({"ok": not wrong, "turns": [_row(turn, result) for turn, result in run.results]})
     else:
-        _print(results, wrong)
+        _print(run)
     exit_with(Exit.FAILED if wrong else Exit.OK)
 
 
-async def _run_turns(gateway: Gateway) -> list[tuple[DemoTurn, TurnResult]]:
+@dataclass(frozen=True, slots=True)
+class _Run:
+    servers: int
+    tools: int
+    ready_seconds: float
+    results: list[tuple[DemoTurn, TurnResult]]
+
+
+async def _run_turns(gateway: Gateway) -> _Run:
+    started = anyio.current_time()
+    index = await gateway.readiness.wait()
+    ready_seconds = anyio.current_time() - started
     results = []
     for turn in SCENARIO:
         options = TurnOptions(assume_yes=turn.yes)
         results.append((turn, await gateway.turns.turn(turn.request, Caller(), options=options)))
-    return results
+    return _Run(len(gateway.settings.servers), len(index.tools), ready_seconds, results)
 
 
 def _row(turn: DemoTurn, result: TurnResult) -> dict[str, object]:
@@ -84,19 +98,29 @@ def _row(turn: DemoTurn, result: TurnResult) -> dict[str, object]:
     }
 
 
-def _print(results: list[tuple[DemoTurn, TurnResult]], wrong: dict[str, list[str]]) -> None:
-    for number, (turn, result) in enumerate(results, 1):
-        out.print(
-            Text.assemble((f"{number:>2} ", "bold"), (turn.request, "bold"), (f"   ({turn.shows})", "dim"))
-        )
-        style = _STYLES.get(result.outcome, "")
-        called = f" {result.tool_id} {dict(result.arguments)}" if result.tool_id else ""
-        out.print(Text.assemble("   ", (result.outcome.replace("_", " "), style), clip(called, 100)))
-        out.print(Text(f"   {clip(_answer(result), 110)}", style="dim"))
-        for problem in wrong.get(turn.request, ()):
-            err.print(Text(f"   not as it must be: {problem}", style="bold red"))
-    out.print(_times(results))
+def _print(run: _Run) -> None:
+    out.print(
+        f"{run.servers} servers with {run.tools} tools, real models, ready in {run.ready_seconds:.1f} s\n"
+    )
+    for number, (turn, result) in enumerate(run.results, 1):
+        _print_turn(number, turn, result)
+    out.print(_times(run.results))
     out.print(Text(NEXT_STEPS))
+
+
+def _print_turn(number: int, turn: DemoTurn, result: TurnResult) -> None:
+    room = max(40, out.width - 4)
+    out.print(
+        Text.assemble((f"{number:>2}  {turn.request}", "bold"), (f"  {turn.shows}", "dim")),
+        overflow="ellipsis",
+        no_wrap=True,
+    )
+    outcome = (result.outcome.replace("_", " "), _STYLES.get(result.outcome, ""))
+    called = f"{result.tool_id} {dict(result.arguments)}" if result.tool_id else ""
+    out.print(Text.assemble("    ", outcome, "  ", clip(called, room)), overflow="ellipsis", no_wrap=True)
+    out.print(Text(f"    {clip(_answer(result), room)}", style="dim"), overflow="ellipsis", no_wrap=True)
+    for problem in turn.problems(result):
+        err.print(Text(f"    not as it must be: {problem}", style="bold red"))
 
 
 def _answer(result: TurnResult) -> str:
@@ -108,11 +132,11 @@ def _answer(result: TurnResult) -> str:
 
 
 def _times(results: list[tuple[DemoTurn, TurnResult]]) -> Table:
-    table = Table(
-        "turn", *_STAGES, title="Where the milliseconds went", title_justify="left", header_style="bold"
-    )
+    table = Table("turn", title="Where the milliseconds went", title_justify="left", header_style="bold")
+    for stage in _STAGES:
+        table.add_column(stage, justify="right")
     for number, (turn, result) in enumerate(results, 1):
         spent = result.stages.milliseconds
         cells = [f"{spent[stage]:.0f}" if stage in spent else "" for stage in _STAGES]
-        table.add_row(Text(f"{number} {clip(turn.request, 44)}"), *cells)
+        table.add_row(Text(f"{number:>2} {clip(turn.request, 36)}"), *cells)
     return table

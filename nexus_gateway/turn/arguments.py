@@ -6,13 +6,13 @@ token mask. A slot with one option costs no model call.
 
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters.ports import ArgumentEngine, Completion, SchemaNotCompilable, Segment, SegmentKind
 from nexus_gateway.turn.prompt import segments
 from nexus_gateway.turn.result import Ground, GroundKind, MissingArgument, TokenCount
-from nexus_gateway.turn.slots import Choice, Slot, choose
+from nexus_gateway.turn.slots import Choice, Slot, choose, main_type, span_kinds
 from nexus_gateway.turn.sources import Option, Source
 from nexus_gateway.turn.validation import compile_checker
 from tool_registry.index import CompiledTool
@@ -43,7 +43,7 @@ class ArgumentWriter:
             sources.append(Source(context, GroundKind.CONTEXT, compiled.vocabulary))
         draft = Draft()
         prompt = segments(compiled, request, context)
-        for slot in slots(compiled.schema):
+        for slot in with_rivals(slots(compiled.schema)):
             option = await self._fill(slot, choose(slot, sources), prompt, draft)
             if option is not None:
                 draft.arguments[slot.name] = option.value
@@ -98,6 +98,20 @@ def slots(schema: Mapping[str, Any]) -> list[Slot]:
     needed = required(schema)
     every = [Slot(name, sub, name in needed) for name, sub in properties(schema).items()]
     return sorted(every, key=lambda slot: not slot.required)
+
+
+def with_rivals(every: Sequence[Slot]) -> list[Slot]:
+    """The slots, each with how many required ones from it on take the same kind of text."""
+
+    def kind(slot: Slot) -> tuple[object, ...]:
+        return (slot.required, main_type(slot.schema), "enum" in slot.schema, span_kinds(slot))
+
+    return [
+        replace(slot, rivals=sum(kind(other) == kind(slot) for other in every[place:]))
+        if slot.required
+        else slot
+        for place, slot in enumerate(every)
+    ]
 
 
 def _opening(arguments: Mapping[str, Any], name: str) -> str:

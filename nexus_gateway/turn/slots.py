@@ -86,11 +86,16 @@ _PROSE = _SAID | _NAMED | _words("summary prompt query question")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One argument of a tool."""
+    """One argument of a tool.
+
+    Attributes:
+        rivals: required arguments still open that take the same kind of text, this one included.
+    """
 
     name: str
     schema: Mapping[str, Any]
     required: bool
+    rivals: int = 1
 
     @property
     def words(self) -> list[str]:
@@ -200,6 +205,16 @@ def has_evidence(slot: Slot, source: Source) -> bool:
 
 
 def _string(slot: Slot, source: Source) -> Choice:
+    """Options of a text; as many as there are rivals for them are given out in reading order.
+
+    A small model can't tell source from destination; people name them in the order of the parameters.
+    """
+    choice = _text(slot, source)
+    in_order = slot.rivals > 1 and len(choice.options) == slot.rivals
+    return Choice(choice.options[:1]) if in_order else choice
+
+
+def _text(slot: Slot, source: Source) -> Choice:
     kinds = span_kinds(slot)
     if kinds:
         typed = source.of_kinds(kinds)
@@ -210,7 +225,7 @@ def _string(slot: Slot, source: Source) -> Choice:
     if quoted := source.of_kinds([SpanKind.QUOTED]):
         return Choice(tuple(quoted))
     named = _after_name(slot, source)
-    return Choice(tuple(named or source.runs()))
+    return Choice(tuple(named or source.runs(joined=slot.rivals == 1)))
 
 
 def _marked(slot: Slot, source: Source) -> list[Option]:

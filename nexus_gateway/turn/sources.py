@@ -43,13 +43,11 @@ class Source:
         """The text after "called" and the like, unless part of it is taken."""
         return self._options(filter(None, [given_name(self.text)]))
 
-    def runs(self) -> list[Option]:
+    def runs(self, *, joined: bool = True) -> list[Option]:
         """Free runs of words that say something new, outside typed spans of other arguments."""
         closed = [span for span in self.typed if span.kind is not SpanKind.IDENTIFIER]
-        free = (
-            run for run in word_runs(self.text, self.known) if not any(_overlap(run, span) for span in closed)
-        )
-        return self._options(free)
+        runs = word_runs(self.text, self.known, joined=joined)
+        return self._options(run for run in runs if not any(_overlap(run, span) for span in closed))
 
     def take(self, span: Span | None) -> None:
         """Mark a span as used."""

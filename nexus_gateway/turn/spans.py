@@ -115,8 +115,8 @@ def _quoted(text: str) -> Iterator[Span]:
         yield Span(SpanKind.QUOTED, match.group(group), match.start(group))
 
 
-def word_runs(text: str, known: Collection[str]) -> list[Span]:
-    """Runs of words that say something, joined across words that don't, within one sentence.
+def word_runs(text: str, known: Collection[str], *, joined: bool = True) -> list[Span]:
+    """Runs of words that say something; with `joined` also across words that don't, within one sentence.
 
     A run begins and ends with words that are neither stopwords nor in `known` (the tool's own words), and takes
     all of its kind around it: "hello world" is a run, "world" alone is not. At most `MAX_CANDIDATES`, in
@@ -126,7 +126,7 @@ def word_runs(text: str, known: Collection[str]) -> list[Span]:
     for sentence in _SENTENCE.finditer(text[:MAX_TEXT_CHARACTERS]):
         pieces = list(_pieces(sentence.group(), sentence.start(), known))
         for first, (start, _) in enumerate(pieces):
-            for _, end in pieces[first : first + MAX_JOINED_PIECES]:
+            for _, end in pieces[first : first + (MAX_JOINED_PIECES if joined else 1)]:
                 runs.append(Span(SpanKind.WORDS, text[start:end], start))
     return runs[:MAX_CANDIDATES]
 
