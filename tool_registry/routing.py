@@ -84,6 +84,8 @@ def rank(
     dense = index.lookaside.scan(query, visible)
     lexical = index.lexical.scores(split_words(request))
     fused = fuse(dense, lexical)
+    if asks_to_read(request):
+        fused[[place for place, compiled in enumerate(index.tools) if _writes(compiled)]] -= READING_PENALTY
     exact = exact_names(index, request, visible)
     fused[exact] += 2.0  # fused scores span 2: a named tool stands before all others
     order = np.argsort(-fused, kind="stable")[: limit * 2]
@@ -99,6 +101,28 @@ def rank(
         if np.isfinite(fused[place])
     ]
     return fold_duplicates(index, ranked)[:limit]
+
+
+READING_PENALTY = 0.1
+"""Of tools that say they write, for a request that only reads: a wrong reader is a nuisance, a wrong writer harm."""
+
+_READING = frozenset(
+    """
+    check compare count describe display find get how is list look read search show tell view what when where which
+    who whose
+    """.split()  # noqa: SIM905 - shorter to read than a column of strings
+)
+_POLITE = frozenset(["can", "could", "i", "me", "need", "please", "to", "want", "would", "you", "like"])
+
+
+def asks_to_read(request: str) -> bool:
+    """Whether the first word of a request, politeness aside, only looks something up."""
+    first = next((word for word in split_words(request[:200]) if word not in _POLITE), "")
+    return first in _READING
+
+
+def _writes(compiled: CompiledTool) -> bool:
+    return compiled.tool.annotations.read_only is False
 
 
 LEXICAL_WEIGHT = 0.5

@@ -69,10 +69,12 @@ SCENARIO: tuple[DemoTurn, ...] = (
         arguments={"table": "customers", "column": "city", "value": "Prague"},
     ),
     DemoTurn(
-        request="compare the branches main and spring-prices",
-        shows="values that the local model chooses among",
+        request="read the note Wifi at the cabin",
+        shows="the local model chooses among several values",
         outcome=Outcome.CALLED,
-        tool="git/git_compare_branches",
+        tool="notes/read_note",
+        arguments={"title": "Wifi at the cabin"},
+        says="Birkenhaus",
     ),
     DemoTurn(
         request='search my notes for "flour"',
@@ -108,6 +110,13 @@ SCENARIO: tuple[DemoTurn, ...] = (
         outcome=Outcome.NO_TOOL,
     ),
     DemoTurn(
+        request="tag the note Pancake recipe with breakfast",
+        shows="the tool is sure, its arguments are not: proposed",
+        outcome=Outcome.PROPOSED,
+        tool="notes/tag_note",
+        arguments={"title": "Pancake recipe", "tag": "breakfast"},
+    ),
+    DemoTurn(
         request="create a note",
         shows="required arguments that nobody stated",
         outcome=Outcome.NEEDS_INPUT,
@@ -129,6 +138,13 @@ SCENARIO: tuple[DemoTurn, ...] = (
         tool="files/move_file",
         arguments={"path": "trips/oslo.md", "destination": "archive/oslo.md"},
         yes=True,
+    ),
+    DemoTurn(
+        request="which branches does the website have?",
+        shows="a server in another program: git",
+        outcome=Outcome.CALLED,
+        tool="git/git_list_branches",
+        says="spring-prices",
     ),
     DemoTurn(
         request="print the label for Ana Ruiz",

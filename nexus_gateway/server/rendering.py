@@ -77,7 +77,12 @@ def turn_meta(result: TurnResult) -> JsonObject:
 
 
 def _ground(ground: Ground) -> JsonObject:
-    return {"kind": str(ground.kind), "text": ground.text} if ground.text else {"kind": str(ground.kind)}
+    rendered: JsonObject = {"kind": str(ground.kind)}
+    if ground.text:
+        rendered["text"] = ground.text
+    if ground.chosen:
+        rendered["chosen"] = True
+    return rendered
 
 
 def _candidate(candidate: Candidate) -> JsonObject:

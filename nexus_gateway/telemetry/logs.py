@@ -1,7 +1,9 @@
 """Sets structlog up: console lines for people, JSON for machines, both to stderr."""
 
 import logging
+import os
 import sys
+from typing import TextIO, cast
 
 import structlog
 
@@ -29,7 +31,7 @@ def set_up_logs(level: str = "info", form: str = "auto") -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _Unbreakable(sys.stderr))),
         cache_logger_on_first_use=True,
     )
     # The libraries' own records: warnings and worse, as plain lines.
@@ -38,3 +40,28 @@ def set_up_logs(level: str = "info", form: str = "auto") -> None:
         level=max(LEVELS[level], logging.WARNING),
         format="%(levelname)s %(name)s: %(message)s",
     )
+
+
+class _Unbreakable:
+    """A log that outlives its reader: a host that closes our stderr must not end the gateway."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, text: str) -> None:
+        try:
+            self._file.write(text)
+        except OSError:
+            _nobody_reads()
+
+    def flush(self) -> None:
+        try:
+            self._file.flush()
+        except OSError:
+            _nobody_reads()
+
+
+def _nobody_reads() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)

@@ -69,7 +69,8 @@ class ArgumentWriter:
     ) -> Option | None:
         by_text = {json.dumps(option.value, ensure_ascii=False, sort_keys=True): option for option in options}
         value = await self._complete(slot, {"enum": [option.value for option in options]}, prompt, draft)
-        return by_text.get(json.dumps(value, ensure_ascii=False, sort_keys=True))
+        option = by_text.get(json.dumps(value, ensure_ascii=False, sort_keys=True))
+        return None if option is None else option.chosen()
 
     async def _written(
         self, slot: Slot, schema: Mapping[str, Any], prompt: Sequence[Segment], draft: Draft
@@ -77,7 +78,9 @@ class ArgumentWriter:
         value = await self._complete(slot, schema, prompt, draft)
         if value is None or not compile_checker(slot.schema).is_valid(value):
             return None
-        return Option(value, Ground(GroundKind.SPAN, json.dumps(value, ensure_ascii=False)[:200]))
+        return Option(
+            value, Ground(GroundKind.SPAN, json.dumps(value, ensure_ascii=False)[:200], chosen=True)
+        )
 
     async def _complete(
         self, slot: Slot, schema: Mapping[str, Any], prompt: Sequence[Segment], draft: Draft

@@ -36,10 +36,16 @@ class GroundKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """A value's ground; `text` is the words it was taken from, where it was taken."""
+    """A value's ground.
+
+    Attributes:
+        text: the words it was taken from, where it was taken.
+        chosen: whether it was picked among several that would have fitted.
+    """
 
     kind: GroundKind
     text: str = ""
+    chosen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

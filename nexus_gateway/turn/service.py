@@ -322,11 +322,20 @@ class TurnService:
         if wrong := problems(draft.arguments, compiled.tool.input_schema):
             message = f"{compiled.id} fits, its arguments are not certain: {'; '.join(wrong[:3])}."
             return replace(result, outcome=Outcome.PROPOSED, message=message)
+        if unsure := self._unsure(compiled.tool, draft, options):
+            message = f"{compiled.id} fits, its arguments are not certain: {unsure} could be something else."
+            return replace(result, outcome=Outcome.PROPOSED, message=message)
         if options.dry_run:
             return replace(
                 result, outcome=Outcome.PROPOSED, message=f"Dry run: {compiled.id} was not called."
             )
         return await self._cleared(compiled.tool, result, caller, options)
+
+    def _unsure(self, tool: Tool, draft: Draft, options: TurnOptions) -> str:
+        """Arguments that were picked among several; only a tool that reads, or a yes given beforehand, runs on them."""
+        if options.assume_yes or options.dry_run or reads_only(self._parts.rules, tool):
+            return ""
+        return ", ".join(name for name, ground in draft.grounds.items() if ground.chosen)
 
     async def _cleared(
         self, tool: Tool, result: TurnResult, caller: Caller, options: TurnOptions

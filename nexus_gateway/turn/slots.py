@@ -210,8 +210,11 @@ def _string(slot: Slot, source: Source) -> Choice:
     A small model can't tell source from destination; people name them in the order of the parameters.
     """
     choice = _text(slot, source)
-    in_order = slot.rivals > 1 and len(choice.options) == slot.rivals
-    return Choice(choice.options[:1]) if in_order else choice
+    if slot.rivals == 1 or len(choice.options) != slot.rivals:
+        return choice
+    first = choice.options[0]
+    typed = first.span is not None and first.span.kind is not SpanKind.WORDS
+    return Choice((first if typed else first.chosen(),))
 
 
 def _text(slot: Slot, source: Source) -> Choice:

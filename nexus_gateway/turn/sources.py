@@ -1,7 +1,7 @@
 """The texts that values may come from, and which of their parts are taken already."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nexus_gateway.turn.result import Ground, GroundKind
 from nexus_gateway.turn.spans import Span, SpanKind, given_name, said_text, typed_spans, word_runs
@@ -15,6 +15,10 @@ class Option:
     value: object
     ground: Ground
     span: Span | None = None
+
+    def chosen(self) -> "Option":
+        """This option, marked as one of several."""
+        return replace(self, ground=replace(self.ground, chosen=True))
 
 
 @dataclass(eq=False)
