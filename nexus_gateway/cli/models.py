@@ -27,8 +27,8 @@ def list_command(config: ConfigOption = None, json: JsonOption = False) -> None:
     settings = settings_from(config, None).settings
     files = model_files(settings)
     entries = [(use, files.describe(parse_model_name(name))) for use, name in _named(settings)]
-    known = {str(entry.name) for _, entry in entries}
-    entries += [("", entry) for entry in files.cached() if str(entry.name) not in known]
+    known = {entry.path for _, entry in entries}
+    entries += [("", entry) for entry in files.cached() if entry.path not in known or entry.path is None]
     if json:
         print_json({"models": [_row(use, entry) for use, entry in entries]})
         return

@@ -1,6 +1,7 @@
 """Tables and JSON on stdout, everything else on stderr."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-out = Console(highlight=False, soft_wrap=False)
+PIPED_WIDTH = 120
+"""Columns of a table that no terminal limits."""
+
+out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
 
 
@@ -23,7 +27,9 @@ def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None
 ) -> None:
     """A table whose cells are plain text; what an upstream says is never markup."""
-    table = Table(*columns, title=title, title_justify="left", header_style="bold", expand=False)
+    table = Table(title=title, title_justify="left", header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")  # a name that is cut off can't be copied
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     out.print(table)

@@ -5,6 +5,7 @@ import ipaddress
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nexus_gateway.settings import HttpSettings
 
@@ -101,6 +103,31 @@ async def serve_http(
 async def _stop_when(stop: anyio.Event, listener: uvicorn.Server) -> None:
     await stop.wait()
     listener.should_exit = True
+
+
+def _answering_when_stopped(app: ASGIApp) -> ASGIApp:
+    """Requests that are cut off at the end of the drain get an answer; uvicorn would log each as a crash."""
+
+    async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await app(scope, receive, noted)
+        except anyio.get_cancelled_exc_class():
+            if scope["type"] != "http":
+                raise
+            if not started:
+                await send(
+                    {"type": "http.response.start", "status": HTTPStatus.SERVICE_UNAVAILABLE, "headers": []}
+                )
+            await send({"type": "http.response.body", "body": b""})
+
+    return guarded
 
 
 class _Listener(uvicorn.Server):
