@@ -45,6 +45,7 @@ class Indexer:
         self._on_index = on_index
         self._wanted = ToolCatalog()
         self._index = RoutingIndex()
+        self._failed: tuple[int, ModelError] | None = None
         self._moved = anyio.Event()  # replaced whenever `_wanted` or `_index` changes
         self.counters = Counters()
 
@@ -62,6 +63,8 @@ class Indexer:
         """The index of the latest catalogue, waiting while it is compiled. Raises ModelError."""
         await self._embedder()
         while self._index.epoch != self._wanted.epoch:
+            if self._failed is not None and self._failed[0] == self._wanted.epoch:
+                raise self._failed[1]
             await self._moved.wait()
         return self._index
 
@@ -71,12 +74,15 @@ class Indexer:
             if self._index.epoch == self._wanted.epoch:
                 await self._moved.wait()
                 continue
-            moved = self._moved
+            catalog = self._wanted
             try:
-                self._index = await self._build(self._wanted)
+                self._index = await self._build(catalog)
             except ModelError as error:
                 log.warning("registry.not_compiled", cause=str(error))
-                await moved.wait()
+                self._failed = (catalog.epoch, error)
+                self._signal()
+                if self._wanted is catalog:
+                    await self._moved.wait()
                 continue
             self._signal()
             self._on_index(self._index)

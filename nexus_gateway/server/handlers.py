@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import structlog
 from mcp.server import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOCOL_VERSION_META_KEY
@@ -18,6 +19,8 @@ from nexus_gateway.turn.confirmation import PendingTokens, TokenError
 from nexus_gateway.turn.result import Outcome, PendingCall, TurnResult
 from nexus_gateway.turn.service import Calls, TurnOptions, TurnService
 from nexus_gateway.turn.validation import problems
+
+log = structlog.get_logger(__name__)
 
 Context = ServerRequestContext[Any, Any]
 
@@ -65,7 +68,13 @@ class Handlers:
             )
         if wrong := problems(arguments, _SCHEMAS[name]):
             return rendering.invalid(name, wrong)
-        return await handler(arguments, ctx, caller)
+        try:
+            return await handler(arguments, ctx, caller)
+        except MCPError:
+            raise
+        except Exception:  # one failing call must not look like a dead gateway
+            log.exception("handler.failed", tool=name)
+            return rendering.error(f"{name} failed inside the gateway; its log on stderr has the cause.")
 
     async def _nexus_turn(self, arguments: JsonObject, ctx: Context, caller: Caller) -> JsonObject:
         return await self._turn(arguments, ctx, caller, read_only=False)

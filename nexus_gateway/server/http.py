@@ -4,7 +4,7 @@ import hmac
 import ipaddress
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import Any
 
@@ -87,17 +87,20 @@ async def serve_http(
     server: Server[Any],
     stop: anyio.Event,
 ) -> None:
-    """Serve on `listening` until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
+    """Serve on `listening`, closed at the end, until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
     config = uvicorn.Config(
-        build_app(server, settings, token=token),
+        _answering_when_stopped(build_app(server, settings, token=token)),
         log_level="warning",
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
     listener = _Listener(config)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_when, stop, listener)
-        await listener.serve(sockets=listening)
-        tasks.cancel_scope.cancel()
+    with ExitStack() as closing:
+        for taken in listening:
+            closing.enter_context(taken)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_when, stop, listener)
+            await listener.serve(sockets=listening)
+            tasks.cancel_scope.cancel()
 
 
 async def _stop_when(stop: anyio.Event, listener: uvicorn.Server) -> None:

@@ -14,7 +14,7 @@ from nexus_gateway.turn.prompt import segments
 from nexus_gateway.turn.result import Ground, GroundKind, MissingArgument, TokenCount
 from nexus_gateway.turn.slots import Choice, Slot, choose, main_type, span_kinds
 from nexus_gateway.turn.sources import Option, Source
-from nexus_gateway.turn.validation import compile_checker
+from nexus_gateway.turn.validation import accepts
 from tool_registry.index import CompiledTool
 from tool_registry.schema import properties, required
 
@@ -76,7 +76,7 @@ class ArgumentWriter:
         self, slot: Slot, schema: Mapping[str, Any], prompt: Sequence[Segment], draft: Draft
     ) -> Option | None:
         value = await self._complete(slot, schema, prompt, draft)
-        if value is None or not compile_checker(slot.schema).is_valid(value):
+        if value is None or not accepts(slot.schema, value):
             return None
         return Option(
             value, Ground(GroundKind.SPAN, json.dumps(value, ensure_ascii=False)[:200], chosen=True)

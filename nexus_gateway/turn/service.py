@@ -232,10 +232,13 @@ class TurnService:
         return found
 
     async def find(self, query: str, limit: int) -> tuple[RoutingDecision, RoutingIndex]:
-        """The best tools for a need. Raises ModelError."""
-        index = await self._parts.ready(None)
-        decision = await self._route(index, query, Stages(), limit)
-        return decision, index
+        """The best tools for a need. Raises ModelError, also when the turn's deadline passes."""
+        with anyio.move_on_after(self._parts.deadline_seconds):
+            index = await self._parts.ready(None)
+            return await self._route(index, query, Stages(), limit), index
+        raise ModelError(
+            f"nothing was found within {self._parts.deadline_seconds:g} s (turn.deadline_seconds)"
+        )
 
     async def _finish(
         self, run: Callable[[], Awaitable[TurnResult]], stages: Stages, options: TurnOptions

@@ -13,7 +13,7 @@ from typing import Any
 from nexus_gateway.turn.result import Ground, GroundKind
 from nexus_gateway.turn.sources import Option, Source
 from nexus_gateway.turn.spans import STOPWORDS, SpanKind
-from nexus_gateway.turn.validation import compile_checker
+from nexus_gateway.turn.validation import accepts
 from tool_registry.text import split_words
 
 MAX_OPTIONS = 200
@@ -150,8 +150,7 @@ def _of_type(slot: Slot, source: Source) -> Choice:
 
 
 def _valid(choice: Choice, schema: Mapping[str, Any]) -> Choice:
-    checker = compile_checker(schema)
-    options = tuple(option for option in choice.options if checker.is_valid(option.value))[:MAX_OPTIONS]
+    options = tuple(option for option in choice.options if accepts(schema, option.value))[:MAX_OPTIONS]
     return Choice(options) if options else NOTHING
 
 

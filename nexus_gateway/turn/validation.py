@@ -45,6 +45,14 @@ def _no_retrieval(uri: str) -> Any:
     raise ValueError(f"external reference {uri!r} is not fetched")
 
 
+def accepts(schema: object, value: object) -> bool:
+    """Whether `value` is valid under `schema`; a schema that is itself broken accepts anything."""
+    try:
+        return compile_checker(schema).is_valid(value)
+    except SchemaUnusableError:
+        return True
+
+
 def problems(arguments: Mapping[str, Any], schema: object) -> list[str]:
     """What is wrong with `arguments`, one line each; empty when valid.
 
