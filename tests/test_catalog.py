@@ -6,7 +6,9 @@ from support.making_tools import catalog_of, definition
 from tool_registry.catalog import SetAside, ToolCatalog, read_listing
 from tool_registry.tool import ToolId, content_hash
 
-READ = definition("read", "Read a file", {"path": {"type": "string"}}, ["path"], annotations={"readOnlyHint": True})
+READ = definition(
+    "read", "Read a file", {"path": {"type": "string"}}, ["path"], annotations={"readOnlyHint": True}
+)
 
 
 def listing(*definitions, server="s"):
@@ -40,7 +42,9 @@ def test_tools_are_sorted_whatever_the_order_of_servers_and_listings():
 
 def test_the_difference_names_what_to_compile_and_what_to_forget():
     older = catalog_of(s=[READ, definition("old"), definition("same")])
-    newer = older.with_server("s", listing(READ | {"description": "Read it"}, definition("same"), definition("new")))
+    newer = older.with_server(
+        "s", listing(READ | {"description": "Read it"}, definition("same"), definition("new"))
+    )
     diff = newer.diff(older)
     assert (ids(diff.added), ids(diff.changed), ids(diff.removed)) == (["s/new"], ["s/read"], ["s/old"])
     assert diff
@@ -126,6 +130,10 @@ def test_a_change_of_what_is_set_aside_alone_is_a_new_snapshot():
 def test_behaviour_hints_are_taken_only_where_they_are_said():
     hints = {"readOnlyHint": True, "destructiveHint": "yes", "idempotentHint": None}
     (tool,) = listing(definition("t", annotations=hints)).tools
-    assert (tool.annotations.read_only, tool.annotations.destructive, tool.annotations.idempotent) == (True, None, None)
+    assert (tool.annotations.read_only, tool.annotations.destructive, tool.annotations.idempotent) == (
+        True,
+        None,
+        None,
+    )
     (silent,) = listing(definition("t", annotations="none")).tools
     assert silent.annotations.read_only is None

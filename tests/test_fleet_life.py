@@ -28,7 +28,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture(autouse=True)
-async def deadline_and_no_child():
+def no_child_is_left():
     yield
     assert children() == []
 
@@ -61,11 +61,6 @@ async def running(fleet, seconds=60):
 
 async def statuses(fleet):
     return {status.server: status for status in await fleet.first_sync()}
-
-
-async def until(condition, changed):
-    while not condition():
-        await changed()
 
 
 async def test_all_servers_connect_at_the_same_time():
@@ -146,19 +141,19 @@ async def test_a_changed_tool_is_compiled_again_and_only_that_one(tmp_path):
         assert names == {("b", "four"), *(("a", tool["name"]) for tool in tools)}
         return embedder.embedded_texts - before
 
-    async with running(Fleet(fake_members("a", "b"), fakes, on_catalog=indexer.follow)) as fleet:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(indexer.run)
-            await fleet.first_sync()
-            await indexer.current()
-            assert embedder.embedded_texts == 4
-            one, two, three = upstream.tools
-            assert await change([one, {**two, "description": "another"}, three]) == 1
-            assert await change([one, {**two, "annotations": {"readOnlyHint": True}}, three]) == 1
-            assert await change([one, three]) == 0
-            assert await change([one, two, three]) == 0  # its first definition is in the store
-            assert await change([one, two, three, tool("five", "fifth")]) == 1
-            tasks.cancel_scope.cancel()
+    fleet = Fleet(fake_members("a", "b"), fakes, on_catalog=indexer.follow)
+    async with running(fleet), anyio.create_task_group() as tasks:
+        tasks.start_soon(indexer.run)
+        await fleet.first_sync()
+        await indexer.current()
+        assert embedder.embedded_texts == 4
+        one, two, three = upstream.tools
+        assert await change([one, {**two, "description": "another"}, three]) == 1
+        assert await change([one, {**two, "annotations": {"readOnlyHint": True}}, three]) == 1
+        assert await change([one, three]) == 0
+        assert await change([one, two, three]) == 0  # its first definition is in the store
+        assert await change([one, two, three, tool("five", "fifth")]) == 1
+        tasks.cancel_scope.cancel()
 
 
 async def test_a_real_server_that_was_killed_comes_back():
@@ -181,7 +176,7 @@ async def test_a_call_to_a_dead_server_fails_with_the_cause_and_does_not_wait_fo
     )
     async with running(fleet) as fleet:
         await fleet.first_sync()
-        with pytest.raises(UpstreamUnavailable, match="'dead' is not available.*no module named cheese"):
+        with pytest.raises(UpstreamUnavailable, match=r"'dead' is not available.*no module named cheese"):
             await call(fleet, "dead", "odd")
 
 

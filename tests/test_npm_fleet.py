@@ -13,7 +13,7 @@ from nexus_gateway.turn.result import Outcome
 
 pytestmark = [pytest.mark.npm, pytest.mark.anyio]
 
-NOTES = "buy flour\nand eggs – twelve\n"
+NOTES = "buy flour\nand eggs: zwölf\n"
 GRAPH = (
     {"type": "entity", "name": "Ada Lovelace", "entityType": "person", "observations": ["wrote a program"]},
     {"type": "entity", "name": "Analytical Engine", "entityType": "machine", "observations": []},
@@ -33,13 +33,19 @@ AT_LEAST = 7
 
 
 @pytest.fixture
-def three_servers(npm_servers, tmp_path):
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "notes.txt").write_text(NOTES)
+def folder(tmp_path_factory):
+    """The words of a path count in routing: this one has no test's name in it."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "notes.txt").write_text(NOTES)
+    return folder
+
+
+@pytest.fixture
+def three_servers(npm_servers, folder, tmp_path):
     memory = tmp_path / "memory.json"
     memory.write_text("\n".join(map(json.dumps, GRAPH)))
     return {
-        "filesystem": node(npm_servers["filesystem"], str(tmp_path / "folder")),
+        "filesystem": node(npm_servers["filesystem"], str(folder)),
         "memory": {**node(npm_servers["memory"]), "env": {"MEMORY_FILE_PATH": str(memory)}},
         "everything": node(npm_servers["everything"], "stdio"),
     }
@@ -53,8 +59,10 @@ def text_of(result):
     return "\n".join(block.get("text", "") for block in (result or {}).get("content", ()))
 
 
-def test_one_command_reads_a_file_through_the_public_server_without_a_question(three_servers, tmp_path):
-    request = f"read the file {tmp_path / 'folder' / 'notes.txt'}"
+def test_one_command_reads_a_file_through_the_public_server_without_a_question(
+    three_servers, folder, tmp_path
+):
+    request = f"read the file {folder / 'notes.txt'}"
     done = run_command("turn", *write_config(tmp_path, three_servers), "--json", request)
     assert done.returncode == 0, done.stdout + done.stderr
     answer = json.loads(done.stdout)
@@ -66,16 +74,16 @@ def test_one_command_reads_a_file_through_the_public_server_without_a_question(t
 
 @pytest.mark.slow
 async def test_most_of_eight_requests_reach_the_right_public_server(
-    three_servers, tmp_path, record_property, capsys
+    three_servers, folder, tmp_path, record_property, capsys
 ):
     rows = []
     with anyio.fail_after(100):
         async with open_gateway(settings_of(tmp_path, three_servers)) as gateway:
             for request, tool, says in EIGHT:
-                asked = request.format(folder=tmp_path / "folder")
+                asked = request.format(folder=folder)
                 result = await gateway.turns.turn(asked, Caller())
                 right = result.outcome is Outcome.CALLED and str(result.tool_id) == tool
-                right = right and says.format(folder=tmp_path / "folder") in text_of(result.raw)
+                right = right and says.format(folder=folder) in text_of(result.raw)
                 rows.append((right, request, str(result.outcome), str(result.tool_id), result.message))
     for row in rows:
         record_property("request", row)

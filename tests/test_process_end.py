@@ -1,15 +1,18 @@
 """Whatever ends a gateway, and whenever: it ends soon, and every process it caused ends with it."""
 
 import json
+import os
+import pty
 import signal
 import socket
 import subprocess
-import urllib.request
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 
 import psutil
 import pytest
 from support.gateways import python_server, running_command, write_config
-from support.processes import assert_none_is_left, marked, new_mark, wait_for_marked
+from support.processes import assert_none_is_left, marked, new_mark, wait_for_marked, wait_until
 
 END_SECONDS = 30
 SIGNALS = pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -19,8 +22,8 @@ pytestmark = pytest.mark.slow
 class Host:
     """A gateway under test, spoken to as an MCP host would."""
 
-    def __init__(self, process, mark, log):
-        self.process, self.mark, self._log = process, mark, log
+    def __init__(self, process, mark, log, terminal):
+        self.process, self.mark, self._log, self._terminal = process, mark, log, terminal
         self._ids = 0
 
     def send(self, method, **params):
@@ -52,6 +55,12 @@ class Host:
     def errors(self):
         return self._log.read_text(errors="replace")
 
+    def asked(self, question):
+        wait_until(lambda: question in self.errors(), self.errors)
+
+    def type(self, text):
+        os.write(self._terminal, text.encode())
+
     def sleepers(self, count):
         """Wait until the upstream has forked this often."""
         wait_for_marked(self.mark, lambda found: len(named(found, "sleep")) >= count)
@@ -81,21 +90,25 @@ def named(processes, name):
 @pytest.fixture
 def start(tmp_path):
     """Starts a command on one forking server. Whatever is left of it afterwards is killed."""
-    mark, log, opened = new_mark(), tmp_path / "stderr", []
-    config = write_config(tmp_path, {"forking": python_server("holding_server.py", "fork", env=mark)})
+    mark, log = new_mark(), tmp_path / "stderr"
+    servers = {"forking": python_server("holding_server.py", "fork", env=mark)}
+    with ExitStack() as stack:
 
-    def begin(command, *args):
-        errors = log.open("wb")
-        manager = running_command(command, *config, *args, stderr=errors, env=mark)
-        opened.append((manager, errors))
-        return Host(manager.__enter__(), mark, log)
+        def begin(command, *args, toml="", terminal=False):
+            ours = theirs = None
+            if terminal:
+                ours, theirs = pty.openpty()
+                stack.callback(os.close, ours)
+            config = write_config(tmp_path, servers, toml)
+            errors = stack.enter_context(log.open("wb"))
+            running = running_command(command, *config, *args, stdin=theirs, stderr=errors, env=mark)
+            process = stack.enter_context(running)
+            if theirs is not None:
+                os.close(theirs)
+            return Host(process, mark, log, ours)
 
-    yield begin
-    for manager, errors in opened:
-        manager.__exit__(None, None, None)
-        errors.close()
-    left = marked(mark)
-    for process in left:
+        yield begin
+    for process in marked(mark):
         process.kill()
 
 
@@ -108,12 +121,11 @@ def test_a_signal_while_servers_and_models_start_ends_all(start, number):
     assert host.assert_ends() == 0
 
 
-@SIGNALS
-def test_a_signal_to_an_idle_gateway_ends_all(start, number):
+def test_a_signal_to_an_idle_gateway_ends_all(start):
     host = start("serve")
     host.shake_hands()
     assert host.ask("tools/call", **host.call("forking/pause", seconds=0))["content"][0]["text"] == "paused"
-    host.process.send_signal(number)
+    host.process.send_signal(signal.SIGTERM)
     assert host.assert_ends() == 0
 
 
@@ -146,15 +158,15 @@ def test_a_gateway_that_gets_a_signal_before_anything_else_leaves_nothing(start)
     host.assert_ends()
 
 
-@SIGNALS
-def test_a_signal_to_an_http_gateway_during_a_call_ends_all(start, number):
+def test_ctrl_c_in_an_http_gateway_during_a_call_ends_all(start):
     port = free_port()
     host = start("serve", "--http", f"127.0.0.1:{port}")
     host.sleepers(1)
-    post(port, host.call("forking/hold"))
-    host.sleepers(2)
-    host.process.send_signal(number)
-    assert host.assert_ends() == 0
+    with closing(HTTPConnection("127.0.0.1", port)) as connection:
+        connection.request("POST", "/mcp", **in_the_modern_era(host.call("forking/hold")))
+        host.sleepers(2)
+        host.process.send_signal(signal.SIGINT)
+        assert host.assert_ends() == 0
 
 
 def free_port():
@@ -162,8 +174,7 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def post(port, params):
-    """Send a call in the modern era and do not wait for its answer."""
+def in_the_modern_era(params):
     envelope = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
@@ -177,17 +188,14 @@ def post(port, params):
         "mcp-method": "tools/call",
         "mcp-name": params["name"],
     }
-    request = urllib.request.Request(f"http://127.0.0.1:{port}/mcp", json.dumps(message).encode(), headers)
-    with pytest.raises(TimeoutError):
-        urllib.request.urlopen(request, timeout=5)
+    return {"body": json.dumps(message), "headers": headers}
 
 
-@SIGNALS
-def test_a_signal_to_a_turn_ends_all_and_says_so_by_its_exit_code(start, number):
+def test_a_signal_to_a_turn_that_starts_up_ends_all(start):
     host = start("turn", "--json", "wait for 600 seconds")
     host.sleepers(1)
-    host.process.send_signal(number)
-    assert host.assert_ends() == 128 + number
+    host.process.send_signal(signal.SIGTERM)
+    assert host.assert_ends() == 128 + signal.SIGTERM
 
 
 @SIGNALS
@@ -197,3 +205,21 @@ def test_a_signal_to_a_turn_in_its_call_ends_all(start, number):
     host.process.send_signal(number)
     assert host.assert_ends() == 128 + number
     assert host.process.stdout.read() == b""
+
+
+ASKS = 'turn = { confirm = "always" }'
+
+
+def test_a_question_in_the_terminal_is_answered_there(start):
+    host = start("turn", "use the tool forking/pause for 0 seconds", toml=ASKS, terminal=True)
+    host.asked("Run it?")
+    host.type("y\n")
+    assert host.process.stdout.read().split() == [b"paused"]
+    assert host.assert_ends() == 0
+
+
+def test_ctrl_c_at_a_question_in_the_terminal_ends_all(start):
+    host = start("turn", "use the tool forking/hold", toml=ASKS, terminal=True)
+    host.asked("Run it?")
+    host.process.send_signal(signal.SIGINT)
+    assert host.assert_ends() == 128 + signal.SIGINT

@@ -10,9 +10,19 @@ from tool_registry.routing import Gate, RoutingOutcome, decide, exact_names, fol
 GATE = Gate(margin=0.06, floor=0.24, candidates=3)
 PATH = {"path": STRING}
 FILE_TOOLS = [
-    ("read_file", "Read the complete contents of a file as text. DEPRECATED: Use read_text_file instead.", PATH, ["path"]),
+    (
+        "read_file",
+        "Read the complete contents of a file as text. DEPRECATED: Use read_text_file instead.",
+        PATH,
+        ["path"],
+    ),
     ("read_text_file", "Read the complete contents of a file from the file system as text.", PATH, ["path"]),
-    ("read_media_file", "Read an image or audio file. Returns the base64 encoded data and MIME type.", PATH, ["path"]),
+    (
+        "read_media_file",
+        "Read an image or audio file. Returns the base64 encoded data and MIME type.",
+        PATH,
+        ["path"],
+    ),
 ]
 
 
@@ -67,7 +77,9 @@ def test_a_named_tool_is_routed_even_below_the_floor():
     assert decision.candidates[0].dense < GATE.floor
 
 
-@pytest.mark.parametrize("request_text", ["call `search`", 'use "search" now', "the tool search", "the search tool", "Search"])
+@pytest.mark.parametrize(
+    "request_text", ["call `search`", 'use "search" now', "the tool search", "the search tool", "Search"]
+)
 def test_a_one_word_name_counts_where_the_request_marks_it_as_a_name(request_text):
     index = plain("search", "other", "third")
     assert exact_names(index, request_text, None) == [0]
@@ -147,7 +159,9 @@ def test_twins_keep_the_better_score_so_that_they_are_no_close_choice():
     ids=["another server", "other needs", "other types", "destructive", "other words"],
 )
 def test_tools_that_differ_in_use_are_not_twins(other):
-    index = index_with((compiled("fs", "read_file", "Read a file.", PATH, ["path"]), unit(1, 0, 0)), (other, unit(1, 0, 0)))
+    index = index_with(
+        (compiled("fs", "read_file", "Read a file.", PATH, ["path"]), unit(1, 0, 0)), (other, unit(1, 0, 0))
+    )
     assert len(rank(index, "read the file", unit(1, 0, 0))) == 2
 
 
@@ -187,6 +201,15 @@ def test_words_decide_where_vectors_are_equal():
     one, other = compiled("s", "open_issue", "Open an issue"), compiled("s", "send_mail", "Send a mail")
     index = index_with((one, unit(1, 0, 0)), (other, unit(1, 0, 0)))
     assert names(route(index, "mail this to Ann", unit(1, 0, 0)).candidates)[0] == "send_mail"
+
+
+def test_a_request_that_only_reads_prefers_a_tool_that_only_reads():
+    reader = compiled("s", "list_notes", "Notes", annotations=READS)
+    writer = compiled("s", "drop_notes", "Notes", annotations=DESTROYS)
+    index, query = index_with((reader, unit(1, 0.05, 0)), (writer, unit(1, 0, 0))), unit(1, 0, 0)
+    assert names(route(index, "could you show me the notes", query).candidates)[0] == "list_notes"
+    assert names(route(index, "throw the notes away", query).candidates)[0] == "drop_notes"
+    assert names(route(index, "show drop_notes", query).candidates)[0] == "drop_notes", "a name still wins"
 
 
 def test_a_tool_the_caller_may_not_see_is_never_scored_not_even_by_name():

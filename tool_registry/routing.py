@@ -208,12 +208,19 @@ def _twins(index: RoutingIndex, one: Candidate, other: Candidate) -> bool:
     a, b = (index.tools[place] for place in places)
     if not _same_use(a, b):
         return False
+    if _replaces(a, b) or _replaces(b, a):
+        return True
     cosine = float(index.vectors[places[0]][0] @ index.vectors[places[1]][0])
     return cosine >= TWIN_COSINE
 
 
 TWIN_COSINE = 0.8
 """Descriptions this alike say the same; checked together with names, required parameters and annotations."""
+
+
+def _replaces(new: CompiledTool, old: CompiledTool) -> bool:
+    """Whether `old` calls itself deprecated and names `new` ("use read_text_file instead")."""
+    return old.deprecated and re.search(_whole(new.id.name.lower()), old.tool.description.lower()) is not None
 
 
 def _same_use(a: CompiledTool, b: CompiledTool) -> bool:

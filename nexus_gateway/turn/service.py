@@ -225,7 +225,8 @@ class TurnService:
     async def named(self, reference: str) -> Tool | str:
         """The tool that `reference` names, or what to say; waits for servers that are still starting."""
         found = resolve(self._parts.calls.catalog, reference)
-        if isinstance(found, str):
+        # A bare name may turn out to be ambiguous once every server has listed its tools.
+        if isinstance(found, str) or str(found.id) != reference:
             with anyio.move_on_after(HEARING_PATIENCE_SECONDS):
                 await self._parts.calls.first_sync()
             found = resolve(self._parts.calls.catalog, reference)
@@ -344,13 +345,17 @@ class TurnService:
         self, tool: Tool, result: TurnResult, caller: Caller, options: TurnOptions
     ) -> TurnResult:
         """The result as it goes on: to the call, or to a question for its user."""
+        cleared = replace(result, outcome=Outcome.CALLED, tool_id=tool.id, message=f"Called {tool.id}.")
+        policy = self._parts.rules.confirm_policy(tool.id)
+        if policy == "auto" and self._parts.rules.approved_read_only(tool.id):
+            return cleared
         approved = (caller.tenant, tool) in self._parts.approvals
-        if needs_confirmation(tool, self._parts.rules.confirm_policy(tool.id), approved_before=approved):
+        if needs_confirmation(tool, policy, approved_before=approved):
             if not options.assume_yes:
                 return _confirming(result, tool)
             if tool.annotations.destructive is None and not approved:
                 await anyio.to_thread.run_sync(self._parts.approvals.add, caller.tenant, tool)
-        return replace(result, outcome=Outcome.CALLED, tool_id=tool.id, message=f"Called {tool.id}.")
+        return cleared
 
     async def _call(self, result: TurnResult, options: TurnOptions) -> TurnResult:
         if result.tool_id is None:

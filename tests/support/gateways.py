@@ -45,11 +45,11 @@ def run_command(*args):
 
 
 @contextmanager
-def running_command(*args, stderr, env=None):
-    """A command with pipes to its stdin and stdout; killed on the way out, its pipes closed."""
+def running_command(*args, stderr, stdin=None, env=None):
+    """A command with pipes to its stdin (unless one is given) and stdout; killed on the way out, its pipes closed."""
     process = subprocess.Popen(
         gateway_command(*args),
-        stdin=subprocess.PIPE,
+        stdin=subprocess.PIPE if stdin is None else stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
         env={**os.environ, **(env or {})},

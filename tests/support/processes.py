@@ -25,12 +25,17 @@ def marked(mark):
     return found
 
 
-def wait_for_marked(mark, enough):
-    """Wait until `enough` holds of the marked processes; they are other processes, so this polls."""
+def wait_until(condition, describe):
+    """Wait for what other processes do, of which there is no event."""
     deadline = time.monotonic() + SECONDS
-    while not enough(found := marked(mark)):
-        assert time.monotonic() < deadline, f"still: {found}"
+    while not condition():
+        assert time.monotonic() < deadline, f"still: {describe()}"
         time.sleep(0.02)
+
+
+def wait_for_marked(mark, enough):
+    """Wait until `enough` holds of the marked processes."""
+    wait_until(lambda: enough(marked(mark)), lambda: marked(mark))
 
 
 def assert_none_is_left(mark):
