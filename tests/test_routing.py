@@ -216,6 +216,7 @@ def test_a_tool_the_caller_may_not_see_is_never_scored_not_even_by_name():
     index, visible = plain("secret_tool", "beta", "gamma"), np.array([False, True, True])
     decision = route(index, "run secret_tool", unit(1, 0.1, 0), visible=visible)
     assert names(decision.candidates) == ["beta", "gamma"]
+    assert exact_names(index, "run secret_tool", visible) == []
     assert not any(candidate.exact for candidate in decision.candidates)
     assert route(index, "run secret_tool", visible=np.zeros(3, bool)).outcome is RoutingOutcome.ABSTAINED
 
