@@ -31,6 +31,10 @@ def sampling():
     return module
 
 
+def percent(flags):
+    return round(100 * float(np.mean(flags)), 1)
+
+
 class Measurement:
     def __init__(self, split):
         self.sample = sampling()
@@ -70,11 +74,11 @@ class Measurement:
             absent.append(self._routed_without_gold(keys, query, vector, right))
         return {
             "n": len(hits),
-            "r1": round(100 * np.mean([hit[0] for hit in hits]), 1),
-            "r5": round(100 * np.mean([any(hit) for hit in hits]), 1),
-            "routed": round(100 * len(routed_right) / len(hits), 1),
-            "right_when_routed": round(100 * np.mean(routed_right), 1),
-            "routed_without_gold": round(100 * np.mean(absent), 1),
+            "r1": percent([hit[0] for hit in hits]),
+            "r5": percent([any(hit) for hit in hits]),
+            "routed": percent([True] * len(routed_right) + [False] * (len(hits) - len(routed_right))),
+            "right_when_routed": percent(routed_right),
+            "routed_without_gold": percent(absent),
         }
 
     def _routed_without_gold(self, keys, query, vector, right):

@@ -68,7 +68,6 @@ async def test_as_many_values_as_arguments_are_given_out_in_their_order_without_
     assert not engine.calls
 
 
-@pytest.mark.xfail(strict=True, reason="words before a value (into, from) do not count yet")
 async def test_the_words_before_a_value_say_which_argument_it_is():
     draft, _ = await write(COPY, "into b.txt copy the file from a.txt")
     assert draft.arguments == {"source": "a.txt", "destination": "b.txt"}

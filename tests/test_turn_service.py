@@ -266,7 +266,9 @@ async def test_a_request_that_names_two_tools_calls_neither():
     assert not calls.calls
 
 
-@pytest.mark.parametrize("request_text", ["x" * 100_000, "read " * 20_000, "读取文件" * 2_000, "🎉"])
+@pytest.mark.parametrize(
+    "request_text", ["x" * 100_000, "read " * 20_000, "a-" * 50_000, "/a " * 33_000, "读取文件" * 2_000, "🎉"]
+)
 async def test_a_huge_or_foreign_request_ends_in_an_outcome(request_text):
     service, _ = await service_of(answers=['"x"'] * 5)
     assert isinstance((await turn(service, request_text)).outcome, Outcome)

@@ -146,7 +146,9 @@ def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
     margin = best.score - candidates[1].score if len(candidates) > 1 else 1.0
     if best.exact and not (len(candidates) > 1 and candidates[1].exact):
         return RoutingDecision(RoutingOutcome.ROUTED, kept, margin, "the request names the tool")
-    if best.dense < gate.floor and not best.exact:
+    if best.exact:
+        return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "the request names several tools")
+    if best.dense < gate.floor:
         return RoutingDecision(RoutingOutcome.ABSTAINED, kept, margin, "no tool is close to the request")
     if margin < gate.margin:
         return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "several tools are equally close")

@@ -38,7 +38,7 @@ def build_server(
 
     Args:
         call: handles `tools/call`: name, arguments, context and caller to a raw result.
-        on_listed: told after `tools/list` was answered; heavy start-up work waits for it.
+        on_listed: told when `tools/list` is answered; heavy start-up work waits for it.
     """
     tools = [types.Tool.model_validate(definition) for definition in META_TOOLS]
 

@@ -22,6 +22,8 @@ MAX_OPTIONS = 200
 MAX_DEPTH = 4
 """Arguments nested deeper are not written; a required one is asked for."""
 
+MAX_DIGITS = 40
+
 _WORD_NUMBERS = {
     word: value
     for value, word in enumerate(
@@ -50,7 +52,7 @@ def _words(text: str) -> frozenset[str]:
 
 _KIND_WORDS: tuple[tuple[frozenset[str], tuple[SpanKind, ...]], ...] = (
     (_words("url uri link href website webpage endpoint"), (SpanKind.URL,)),
-    (_words("email mail recipient recipients attendee attendees cc bcc"), (SpanKind.EMAIL,)),
+    (_words("email emails mail recipient recipients attendee attendees to cc bcc"), (SpanKind.EMAIL,)),
     (
         _words("path paths file files filename filepath dir directory folder source destination src dst"),
         (SpanKind.PATH,),
@@ -68,7 +70,10 @@ _KIND_WORDS: tuple[tuple[frozenset[str], tuple[SpanKind, ...]], ...] = (
 """What an argument's name says about its value."""
 
 _STRICT = {SpanKind.URL, SpanKind.EMAIL}
-"""Kinds that nothing else can stand for."""
+"""Kinds whose mention is evidence for an optional argument."""
+
+_ONLY = _words("url uri email emails mail")
+"""Names that admit nothing but their kind; a recipient may also be a name."""
 
 _FORMATS = {
     "uri": (SpanKind.URL,),
@@ -122,7 +127,7 @@ def choose(slot: Slot, sources: Sequence[Source]) -> Choice:
     if "const" in slot.schema:
         return _fixed(slot.schema["const"], GroundKind.DEFAULT) if slot.required else NOTHING
     choice = _from_sources(slot, sources)
-    if choice is not NOTHING or not slot.required:
+    if choice != NOTHING or not slot.required:
         return choice
     if "default" in slot.schema:
         return _fixed(slot.schema["default"], GroundKind.DEFAULT)
@@ -134,7 +139,7 @@ def _from_sources(slot: Slot, sources: Sequence[Source]) -> Choice:
         if not slot.required and not has_evidence(slot, source):
             continue
         choice = _of_type(slot, source)
-        if choice is not NOTHING:
+        if choice != NOTHING:
             return choice
     return NOTHING
 
@@ -204,24 +209,31 @@ def has_evidence(slot: Slot, source: Source) -> bool:
 
 
 def _string(slot: Slot, source: Source) -> Choice:
-    """Options of a text; as many as there are rivals for them are given out in reading order.
+    """Options of a text; as many as there are rivals for them are given out in order, targets last.
 
-    A small model can't tell source from destination; people name them in the order of the parameters.
+    A small model can't tell source from destination; people name them in the order of the parameters, or say
+    "to" before the target.
     """
     choice = _text(slot, source)
     if slot.rivals == 1 or len(choice.options) != slot.rivals:
         return choice
-    first = choice.options[0]
+    first = min(choice.options, key=lambda option: _is_target(option, source))
     typed = first.span is not None and first.span.kind is not SpanKind.WORDS
     return Choice((first if typed else first.chosen(),))
 
 
+def _is_target(option: Option, source: Source) -> bool:
+    """Whether the text says "to", "into" or "as" before the option."""
+    before = source.text[: option.span.start] if option.span else ""
+    return re.search(r"\b(?:to|into|onto|as)\s+[\"'“`]?$", before, re.IGNORECASE) is not None
+
+
 def _text(slot: Slot, source: Source) -> Choice:
     kinds = span_kinds(slot)
-    if kinds:
-        typed = source.of_kinds(kinds)
-        if typed or any(kind in _STRICT for kind in kinds) or "format" in slot.schema:
-            return Choice(tuple(typed)) if typed else NOTHING
+    if typed := source.of_kinds(kinds) if kinds else []:
+        return Choice(tuple(typed))
+    if "format" in slot.schema or _ONLY & set(slot.words):
+        return NOTHING
     if SpanKind.PATH not in kinds and (marked := _marked(slot, source)):
         return Choice(tuple(marked))
     if quoted := source.of_kinds([SpanKind.QUOTED]):
@@ -260,10 +272,15 @@ def _number(slot: Slot, source: Source) -> Choice:
 
 
 def _to_number(text: str, whole: bool) -> int | float | None:
-    value = float(text)
-    if value.is_integer() and (whole or "." not in text):
-        return int(value)
-    return None if whole else value
+    plain = text.replace(",", "")
+    if len(plain) > MAX_DIGITS:
+        return None
+    if "." not in plain:
+        return int(plain)
+    value = float(plain)
+    if whole:
+        return int(value) if value.is_integer() else None
+    return value
 
 
 def _boolean(slot: Slot, source: Source) -> Choice:

@@ -49,7 +49,7 @@ class Source:
 
     def runs(self, *, joined: bool = True) -> list[Option]:
         """Free runs of words that say something new, outside typed spans of other arguments."""
-        closed = [span for span in self.typed if span.kind is not SpanKind.IDENTIFIER]
+        closed = [span for span in self.typed if span.kind not in _PART_OF_PROSE]
         runs = word_runs(self.text, self.known, joined=joined)
         return self._options(run for run in runs if not any(_overlap(run, span) for span in closed))
 
@@ -62,6 +62,10 @@ class Source:
         free = [span for span in spans if not any(_overlap(span, taken) for taken in self._taken)]
         unique = {span.text: span for span in reversed(free)}
         return [Option(text, Ground(self.kind, text), span) for text, span in reversed(unique.items())]
+
+
+_PART_OF_PROSE = {SpanKind.IDENTIFIER, SpanKind.NUMBER}
+"""Typed spans that a run of words may hold ("python 3 tutorials")."""
 
 
 def _overlap(a: Span, b: Span) -> bool:

@@ -11,8 +11,11 @@ from enum import StrEnum
 
 from tool_registry.text import split_words
 
-MAX_TEXT_CHARACTERS = 4000
-"""Longer texts are searched for typed values whole, for word runs in this many first characters."""
+MAX_TYPED_CHARACTERS = 20_000
+"""Typed values are looked for in this much of a text."""
+
+MAX_TEXT_CHARACTERS = 4_000
+"""Runs of words are looked for in this much of a text."""
 
 MAX_JOINED_PIECES = 6
 MAX_CANDIDATES = 200
@@ -47,9 +50,12 @@ class Span:
 
 
 _TRAILING = ".,;:!?)]}'\"»”\u2019"
+_START = r"(?<![\w@/.-])"
+"""Where a word begins: tried once a word, so that a long dashed or dotted text costs one pass."""
+
 _TYPED: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
     (SpanKind.URL, re.compile(r"\b[a-z][a-z0-9+.-]{1,20}://[^\s<>\"'`]+", re.IGNORECASE)),
-    (SpanKind.EMAIL, re.compile(r"\b[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")),
+    (SpanKind.EMAIL, re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+")),
     (
         SpanKind.DATE,
         re.compile(r"\b\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"),
@@ -58,11 +64,17 @@ _TYPED: tuple[tuple[SpanKind, re.Pattern[str]], ...] = (
     (SpanKind.TIME, re.compile(r"\b\d{1,2}:\d{2}(?::\d{2})?\b")),
     (SpanKind.PATH, re.compile(r"(?<![\w/])(?:~|\.{1,2})?/[^\s\"'`<>|]+")),
     (SpanKind.PATH, re.compile(r"\b[A-Za-z]:\\[^\s\"'`<>|]+")),
-    (SpanKind.PATH, re.compile(r"(?<![\w@/])[\w-]+(?:/[\w.-]+)+")),
-    (SpanKind.PATH, re.compile(r"(?<![\w@/])[\w-]+(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,7}\b(?!/)")),
-    (SpanKind.NUMBER, re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?![\w/]|\.\d)")),
-    (SpanKind.IDENTIFIER, re.compile(r"(?<![\w/])#?(?=[\w-]*\d)(?=[\w-]*[A-Za-z_-])[A-Za-z0-9][\w-]{2,}\b")),
-    (SpanKind.IDENTIFIER, re.compile(r"(?<![\w/])[A-Za-z]\w*(?:[_-]\w+)+\b")),
+    (SpanKind.PATH, re.compile(_START + r"\.?[\w-]++(?:\.[\w-]++)*+(?:/[\w.-]++)+/?")),
+    (SpanKind.PATH, re.compile(_START + r"[\w-]++/(?=\s|$)")),
+    (SpanKind.IDENTIFIER, re.compile(_START + r"v?\d++(?:\.\d++){2,}\b")),
+    (SpanKind.PATH, re.compile(_START + r"[\w-]++(?:\.[\w-]+)*\.[A-Za-z][A-Za-z0-9]{0,7}\b(?!/)")),
+    (SpanKind.PATH, re.compile(_START + r"\.[A-Za-z][\w.-]*")),
+    (SpanKind.IDENTIFIER, re.compile(_START + r"#?(?=[\w-]*\d)(?=[\w-]*[A-Za-z_])[A-Za-z0-9][\w-]{2,}\b")),
+    (SpanKind.IDENTIFIER, re.compile(_START + r"(?=\w*[_-])[A-Za-z]\w*+(?:-\w++)*+\b")),
+    (SpanKind.NUMBER, re.compile(r"(?<![\w.,])[-+]?(?:\d{1,3}(?:,\d{3})++|\d++)(?:\.\d+)?(?![\w/]|\.\d)")),
+)
+_NOT_VALUES = frozenset(
+    ["and/or", "24/7", "e.g", "i.e", "n/a", "w/o", "either/or", "his/her", "he/she", "yes/no"]
 )
 _QUOTED = re.compile(
     r"\"([^\"\n]{1,2000})\"|“([^”\n]{1,2000})”|«([^»\n]{1,2000})»|`([^`\n]{1,2000})`|(?<!\w)'([^'\n]{1,2000})'(?!\w)"
@@ -94,19 +106,25 @@ STOPWORDS = frozenset(
 
 def typed_spans(text: str) -> list[Span]:
     """Every typed and quoted span, by position; a stretch of text belongs to the first kind that claims it."""
-    spans = list(_quoted(text))
-    claimed = [(span.start - 1, span.end + 1) for span in spans]
+    window = text[:MAX_TYPED_CHARACTERS]
+    spans = list(_quoted(window))
+    claimed = bytearray(len(window) + 1)
+    for span in spans:
+        _claim(claimed, span.start - 1, span.end + 1)
     for kind, pattern in _TYPED:
-        for match in pattern.finditer(text):
+        for match in pattern.finditer(window):
             value = match.group().rstrip(_TRAILING)
             start, end = match.start(), match.start() + len(value)
-            inside_other_kind = any(
-                start < taken_end and taken_start < end for taken_start, taken_end in claimed
-            )
-            if value and not inside_other_kind:
-                spans.append(Span(kind, value, start))
-                claimed.append((start, end))
+            if value and not any(claimed[start:end]):
+                _claim(claimed, start, end)
+                if value.lower() not in _NOT_VALUES:
+                    spans.append(Span(kind, value, start))
     return sorted(spans, key=lambda span: span.start)
+
+
+def _claim(claimed: bytearray, start: int, end: int) -> None:
+    first = max(start, 0)
+    claimed[first:end] = b"\x01" * (min(end, len(claimed)) - first)
 
 
 def _quoted(text: str) -> Iterator[Span]:
@@ -137,7 +155,7 @@ def _pieces(sentence: str, offset: int, known: Collection[str]) -> Iterator[tupl
     for match in _WORD.finditer(sentence):
         bare = match.group().strip(_AROUND).removesuffix("'s").removesuffix("\u2019s")
         start = offset + match.start() + match.group().find(bare)
-        if bare and says_something(bare, known):
+        if bare and says_something(bare, known) and (open_at or not _is_number(bare)):
             open_at = (open_at[0] if open_at else start, start + len(bare))
             if match.group().endswith(bare):
                 continue
@@ -146,6 +164,11 @@ def _pieces(sentence: str, offset: int, known: Collection[str]) -> Iterator[tupl
         open_at = None
     if open_at:
         yield open_at
+
+
+def _is_number(word: str) -> bool:
+    """Whether a word is a number, which goes on with a run ("python 3") but begins none ("5 rows")."""
+    return word.replace(".", "").replace(",", "").isdigit()
 
 
 def said_text(text: str) -> Span | None:
