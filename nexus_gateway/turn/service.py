@@ -24,15 +24,13 @@ from nexus_gateway.turn.result import (
     Stages,
     TurnResult,
 )
+from nexus_gateway.turn.routing_text import in_other_script, routing_text
 from nexus_gateway.turn.validation import problems
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import CompiledTool, RoutingIndex, compile_tool
 from tool_registry.routing import Gate, RoutingDecision, RoutingOutcome, decide, rank
 from tool_registry.schema import properties
 from tool_registry.tool import Tool, ToolId
-
-ROUTING_CHARACTERS = 2_000
-"""A pasted page is routed by its beginning."""
 
 HEARING_PATIENCE_SECONDS = 15.0
 """How long a name that no tool has yet waits for servers that are still starting."""
@@ -265,12 +263,17 @@ class TurnService:
     async def _route(
         self, index: RoutingIndex, request: str, stages: Stages, limit: int | None = None
     ) -> RoutingDecision:
-        text = request[:ROUTING_CHARACTERS]
+        text = routing_text(request)
         with stages.measure("embed"):
-            query = (await (await self._parts.embedder()).embed_requests([text]))[0]
+            embedder = await self._parts.embedder()
+            query = (await embedder.embed_requests([text]))[0]
         with stages.measure("scan"):
             gate = self._parts.gate if limit is None else replace(self._parts.gate, candidates=limit)
-            return decide(rank(index, text, query, limit=max(20, limit or 0)), gate)
+            decision = decide(rank(index, text, query, limit=max(20, limit or 0)), gate)
+        if embedder.english_only and decision.outcome is RoutingOutcome.ROUTED and in_other_script(text):
+            reason = "the embedding model knows English only (nexus-gateway doctor says more)"
+            return replace(decision, outcome=RoutingOutcome.AMBIGUOUS, reason=reason)
+        return decision
 
     async def _act(self, index: RoutingIndex, decision: RoutingDecision, asked: "_Asked") -> TurnResult:
         if asked.options.read_only:

@@ -340,7 +340,7 @@ def narrow(
     if kind == "array":
         items = schema.get("items")
         inner = narrow(items if isinstance(items, Mapping) else {}, source, depth + 1, name)
-        return None if inner is None else {"type": "array", "items": inner, "minItems": 1, "maxItems": 4}
+        return None if inner is None else {"type": "array", "items": inner, "minItems": 1, "maxItems": 1}
     if kind == "object":
         return _narrow_object(schema, source, depth)
     choice = choose(Slot(name, schema, required=True), [source])

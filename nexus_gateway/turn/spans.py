@@ -82,15 +82,20 @@ _QUOTED = re.compile(
 _WORD = re.compile(r"[^\s]+")
 _SENTENCE = re.compile(r"[^.!?;\n]+(?:[.!?;](?=\S)[^.!?;\n]*)*")
 _AROUND = _TRAILING + "([{“\u2018«`"
+_IN_QUOTES = r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|'([^']+)'"
 _SAID = re.compile(
-    r"(?:\b(?:saying|says|that says|reading|containing|with (?:the )?(?:text|contents?|message|body|comment))\b|:)\s+(.+)$",
+    r"(?:\b(?:saying|says|that says|reading|containing|with (?:the )?(?:text|contents?|message|body|comment))\b|:)\s+"
+    rf"(?:{_IN_QUOTES}|(.+)$)",
     re.IGNORECASE | re.DOTALL,
 )
 _NAMED = re.compile(
-    r"\b(?:called|named|titled|with (?:the )?(?:title|name|subject))\s+(.+?)"
-    r"(?=\s(?:saying|says|that|which|with|containing|on|at|and|in|into|to|for|from)\s|[,.;:](?:\s|$)|$)",
+    r"\b(?:called|named|titled|with (?:the )?(?:title|name|subject))\s+"
+    rf"(?:{_IN_QUOTES}|(.+?)"
+    r"(?=\s(?:saying|says|that|which|with|containing|on|at|and|in|into|to|for|from|of type)\s|[,.;:](?:\s|$)|$))",
     re.IGNORECASE | re.DOTALL,
 )
+_BREAK = re.compile(r"[\"“”«»`()\[\]{}:;]")
+"""Between two stretches of words: they are no run together."""
 
 STOPWORDS = frozenset(
     """
@@ -144,7 +149,9 @@ def word_runs(text: str, known: Collection[str], *, joined: bool = True) -> list
     for sentence in _SENTENCE.finditer(text[:MAX_TEXT_CHARACTERS]):
         pieces = list(_pieces(sentence.group(), sentence.start(), known))
         for first, (start, _) in enumerate(pieces):
-            for _, end in pieces[first : first + (MAX_JOINED_PIECES if joined else 1)]:
+            for last_start, end in pieces[first : first + (MAX_JOINED_PIECES if joined else 1)]:
+                if _BREAK.search(text, start, last_start):
+                    break
                 runs.append(Span(SpanKind.WORDS, text[start:end], start))
     return runs[:MAX_CANDIDATES]
 
@@ -183,10 +190,10 @@ def given_name(text: str) -> Span | None:
 
 def _captured(pattern: re.Pattern[str], text: str) -> Span | None:
     match = pattern.search(text[:MAX_TEXT_CHARACTERS])
-    if match is None:
+    if match is None or match.lastindex is None:
         return None
-    value = match.group(1).strip().strip("\"'“”`").rstrip()
-    return Span(SpanKind.WORDS, value, text.find(value, match.start(1))) if value else None
+    value = match.group(match.lastindex).strip()
+    return Span(SpanKind.WORDS, value, text.find(value, match.start(match.lastindex))) if value else None
 
 
 def says_something(word: str, known: Collection[str]) -> bool:

@@ -1,0 +1,20 @@
+"""What of a request speaks of the tool: its values say little, a pasted page says nothing."""
+
+import re
+
+ROUTING_CHARACTERS = 400
+"""A request is routed by this much of its beginning."""
+
+_FOLDERS = re.compile(r"(?<![\w:/.])(?:~|\.{1,2})?/(?:[^\s\"'`<>|/]+/)+(?=[^\s\"'`<>|/])")
+_LATIN_END = 0x24F
+
+
+def routing_text(request: str) -> str:
+    """The request without the folders of its paths: `/tmp/multiple/a.txt` is no word for multiple files."""
+    return _FOLDERS.sub("", request[:ROUTING_CHARACTERS])
+
+
+def in_other_script(text: str) -> bool:
+    """Whether most letters are outside the Latin script."""
+    letters = [character for character in text if character.isalpha()]
+    return sum(ord(character) > _LATIN_END for character in letters) * 2 > len(letters)
