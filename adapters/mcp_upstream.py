@@ -27,11 +27,11 @@ from adapters.link_ending import Ending
 from adapters.negotiation import negotiate
 from adapters.ports import (
     Era,
+    HostSide,
     HttpSpec,
     JsonObject,
     ProgressCallback,
     StdioSpec,
-    ToolsChanged,
     TransportSpec,
     Upstream,
     UpstreamError,
@@ -54,14 +54,14 @@ log = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def connect(
-    spec: UpstreamSpec, tools_changed: ToolsChanged, *, page_timeout_seconds: float = LIST_PAGE_SECONDS
+    spec: UpstreamSpec, host: HostSide, *, page_timeout_seconds: float = LIST_PAGE_SECONDS
 ) -> AsyncIterator[Upstream]:
     """Open and negotiate a connection, as `adapters.ports.Connect` describes.
 
     Raises:
         UpstreamUnavailable: not started, not reached, or no common protocol.
     """
-    connection = _Connection(spec, tools_changed, page_timeout_seconds)
+    connection = _Connection(spec, host, page_timeout_seconds)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(connection.run)
@@ -207,9 +207,9 @@ class McpUpstream:
 class _Connection:
     """Owns one connection in a task of its own, so that its failure never cancels the caller's block."""
 
-    def __init__(self, spec: UpstreamSpec, tools_changed: ToolsChanged, page_timeout_seconds: float) -> None:
+    def __init__(self, spec: UpstreamSpec, host: HostSide, page_timeout_seconds: float) -> None:
         self._spec = spec
-        self._tools_changed = tools_changed
+        self._host = host
         self._page_timeout_seconds = page_timeout_seconds
         # Shielded: a cancelled caller still closes in order, within the bounds that `close` sets.
         self._scope = anyio.CancelScope(shield=True)
@@ -305,7 +305,7 @@ class _Connection:
     async def _hear(self, message: IncomingMessage) -> None:
         # Legacy servers push this. Modern ones want a `subscriptions/listen` stream, not opened yet.
         if isinstance(message, ToolListChangedNotification):
-            self._tools_changed()
+            self._host.heard("notifications/tools/list_changed", {})
 
 
 def _open(

@@ -7,6 +7,7 @@ Errors (foreign ones are translated once, in the adapter):
         UpstreamUnavailable      not started, not connected, or closed under a call
         UpstreamTimeout          no answer within the deadline
         UpstreamRefused          the upstream answered with a JSON-RPC error; `code`, `message`, `data` are its own
+      HostRefused                a host declined a server's request; `code`, `message`, `data` are its own
       ModelError
         ModelMissing             not on this machine; the message says which command mends it
         ModelUnusable            present, but can't be loaded or run
@@ -58,6 +59,16 @@ class UpstreamRefused(UpstreamError):  # noqa: N818
         self.data = data
 
 
+class HostRefused(AdapterError):  # noqa: N818
+    """A host's JSON-RPC error in answer to a server's request, relayed unchanged."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.data = data
+
+
 class ModelError(AdapterError):
     """A model can't be used."""
 
@@ -100,10 +111,15 @@ class StdioSpec:
 
 @dataclass(frozen=True, slots=True)
 class HttpSpec:
-    """Where a streamable HTTP server answers, and the headers sent with each request."""
+    """Where an HTTP server answers, and the headers sent with each request.
+
+    Attributes:
+        sse: the older HTTP+SSE transport instead of streamable HTTP.
+    """
 
     url: str
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
+    sse: bool = False
 
 
 TransportSpec: TypeAlias = StdioSpec | HttpSpec
@@ -163,11 +179,23 @@ class Upstream(Protocol):
         """What the server says about its use."""
         ...
 
+    @property
+    def capabilities(self) -> JsonObject:
+        """The server's capabilities, raw."""
+        ...
+
     async def list_tools(self) -> list[Any]:
         """Every entry of every page of `tools/list`, raw.
 
         Raises:
             UpstreamError: any of the three.
+        """
+        ...
+
+    async def list_entries(self, method: str, key: str) -> list[Any]:
+        """Every entry under `key` of every page of a listing (`resources/list`, "resources"), raw.
+
+        Empty where the server does not have the capability. Raises UpstreamError.
         """
         ...
 
@@ -178,8 +206,11 @@ class Upstream(Protocol):
         *,
         timeout_seconds: float,
         on_progress: ProgressCallback | None = None,
+        host_capabilities: JsonObject | None = None,
     ) -> JsonObject:
         """Send one request and return its raw result. Cancelling the call cancels it upstream.
+
+        `host_capabilities` are the raw client capabilities of the host that asks; modern servers are told.
 
         Raises:
             UpstreamRefused: the upstream answered with an error.
@@ -188,19 +219,53 @@ class Upstream(Protocol):
         """
         ...
 
+    async def watch_resource(self, uri: str) -> None:
+        """Hear `notifications/resources/updated` of `uri` from now on. Raises UpstreamError."""
+        ...
+
+    async def unwatch_resource(self, uri: str) -> None:
+        """Hear no more of `uri`. Raises UpstreamError."""
+        ...
+
     async def wait_closed(self) -> str:
         """Return once the connection has ended, with the cause (an exit code, the last stderr lines)."""
         ...
 
 
-ToolsChanged: TypeAlias = Callable[[], None]
+class AskHost(Protocol):
+    """Answers a server's own request on the host's behalf."""
 
-Connect: TypeAlias = Callable[[UpstreamSpec, ToolsChanged], AbstractAsyncContextManager[Upstream]]
+    async def __call__(self, method: str, params: JsonObject) -> JsonObject:
+        """The raw result of `elicitation/create`, `sampling/createMessage` or `roots/list`. Raises HostRefused."""
+        ...
+
+
+def _hear_nothing(_method: str, _params: JsonObject) -> None:
+    return
+
+
+@dataclass(frozen=True, slots=True)
+class HostSide:
+    """The gateway's side of one upstream connection: what it declares, answers and hears.
+
+    Attributes:
+        capabilities: raw MCP client capabilities; declared in a legacy handshake and, unless a request has its
+            own, in modern requests.
+        ask: answers the server's requests; they are refused where it is None.
+        heard: told, without blocking, of every notification that is not about one request: list changes
+            (`notifications/tools/list_changed`, ...), `notifications/resources/updated`, `notifications/message`.
+    """
+
+    capabilities: JsonObject = field(default_factory=dict)
+    ask: AskHost | None = None
+    heard: Callable[[str, JsonObject], None] = _hear_nothing
+
+
+Connect: TypeAlias = Callable[[UpstreamSpec, HostSide], AbstractAsyncContextManager[Upstream]]
 """Open a connection: spawn or dial, negotiate. The caller bounds it with a deadline.
 
-`ToolsChanged` is called, without blocking, when the server says that its tools changed. Leaving the
-context ends the connection and, for stdio, the whole process group. Entering raises UpstreamUnavailable
-with the cause: for stdio a command that is not found, an exit code, the last stderr lines.
+Leaving the context ends the connection and, for stdio, the whole process group. Entering raises
+UpstreamUnavailable with the cause: for stdio a command that is not found, an exit code, the last stderr lines.
 """
 
 

@@ -15,9 +15,9 @@ from adapters.link_ending import Ending
 from adapters.ports import (
     Connect,
     Era,
+    HostSide,
     JsonObject,
     ProgressCallback,
-    ToolsChanged,
     Upstream,
     UpstreamRefused,
     UpstreamSpec,
@@ -73,7 +73,7 @@ class FakeUpstream:
         self._handlers = dict(handlers or {})
         self._delay_seconds = delay_seconds
         self._ending = Ending()
-        self._tools_changed: ToolsChanged = lambda: None
+        self._host = HostSide()
         self.tools: list[Any] = list(tools)
         self.requests: list[tuple[str, JsonObject]] = []
         self.cancelled = 0
@@ -101,11 +101,11 @@ class FakeUpstream:
     def change_tools(self, tools: Sequence[Any]) -> None:
         """List other tools from now on, and say so."""
         self.tools = list(tools)
-        self._tools_changed()
+        self._host.heard("notifications/tools/list_changed", {})
 
-    def subscribe(self, tools_changed: ToolsChanged) -> None:
+    def attach(self, host: HostSide) -> None:
         """Whom `change_tools` tells."""
-        self._tools_changed = tools_changed
+        self._host = host
 
     def close(self, cause: str) -> None:
         """End the connection: running and later calls are unavailable."""
@@ -191,12 +191,12 @@ def fake_connect(servers: Mapping[str, FakeServer]) -> Connect:
     """A `Connect` onto in-memory servers by configured name; leaving a connection closes its upstream."""
 
     @asynccontextmanager
-    async def connect(spec: UpstreamSpec, tools_changed: ToolsChanged) -> AsyncIterator[Upstream]:
+    async def connect(spec: UpstreamSpec, host: HostSide) -> AsyncIterator[Upstream]:
         if spec.server not in servers:
             raise UpstreamUnavailable(spec.server, f"{spec.server}: the command was not found")
         await anyio.lowlevel.checkpoint()
         upstream = servers[spec.server]()
-        upstream.subscribe(tools_changed)
+        upstream.attach(host)
         try:
             yield upstream
         finally:

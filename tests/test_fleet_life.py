@@ -69,12 +69,12 @@ async def test_all_servers_connect_at_the_same_time():
     plain = fake_connect({name: lambda name=name: FakeUpstream(name) for name in names})
 
     @asynccontextmanager
-    async def together(spec, tools_changed):
+    async def together(spec, host):
         begun.add(spec.server)
         if begun == set(names):
             all_begun.set()
         await all_begun.wait()  # one after the other would wait here for ever
-        async with plain(spec, tools_changed) as upstream:
+        async with plain(spec, host) as upstream:
             yield upstream
 
     async with running(Fleet(fake_members(*names), together), 20) as fleet:
@@ -182,7 +182,7 @@ async def test_a_call_to_a_dead_server_fails_with_the_cause_and_does_not_wait_fo
 
 async def test_a_call_to_a_server_that_never_connects_fails_within_the_calls_deadline():
     @asynccontextmanager
-    async def never(spec, tools_changed):
+    async def never(spec, host):
         await anyio.sleep_forever()
         yield
 

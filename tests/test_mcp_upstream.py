@@ -15,6 +15,7 @@ from servers.raw_server import ODD_RESULT, ODD_TOOL
 from adapters.mcp_upstream import connect
 from adapters.ports import (
     Era,
+    HostSide,
     HttpSpec,
     StdioSpec,
     UpstreamRefused,
@@ -43,8 +44,7 @@ def sdk(era=None, **env):
     return UpstreamSpec("sdk", StdioSpec(sys.executable, (str(SERVERS / "sdk_server.py"), "stdio"), env), era)
 
 
-def ignore():
-    pass
+ignore = HostSide()
 
 
 def call(upstream, tool, timeout_seconds=30, **rest):
@@ -244,7 +244,7 @@ async def test_a_refusal_keeps_code_message_and_data():
 
 async def test_a_changed_tool_list_is_told():
     changed = anyio.Event()
-    async with connect(raw(), changed.set) as upstream:
+    async with connect(raw(), HostSide(heard=lambda *_: changed.set())) as upstream:
         await call(upstream, "change")
         with anyio.fail_after(10):
             await changed.wait()

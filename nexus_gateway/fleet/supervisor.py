@@ -13,7 +13,16 @@ from enum import StrEnum
 import anyio
 import structlog
 
-from adapters.ports import Connect, Era, Upstream, UpstreamError, UpstreamSpec, UpstreamUnavailable
+from adapters.ports import (
+    Connect,
+    Era,
+    HostSide,
+    JsonObject,
+    Upstream,
+    UpstreamError,
+    UpstreamSpec,
+    UpstreamUnavailable,
+)
 from tool_registry.catalog import Listing, read_listing
 
 log = structlog.get_logger(__name__)
@@ -151,7 +160,7 @@ class Supervisor:
     async def _serve(self, connecting: anyio.CancelScope) -> str:
         started = time.monotonic()
         self._listing_stale = anyio.Event()
-        async with self._connect(self.spec, self._mark_stale) as upstream:
+        async with self._connect(self.spec, HostSide(heard=self._hear)) as upstream:
             listing = read_listing(self.spec.server, await upstream.list_tools())
             connecting.deadline = math.inf
             self._upstream = upstream
@@ -177,8 +186,9 @@ class Supervisor:
             tasks.cancel_scope.cancel()
         return cause
 
-    def _mark_stale(self) -> None:
-        self._listing_stale.set()
+    def _hear(self, method: str, _params: JsonObject) -> None:
+        if method == "notifications/tools/list_changed":
+            self._listing_stale.set()
 
     async def _refresh_when_stale(self, upstream: Upstream) -> None:
         while True:

@@ -52,6 +52,7 @@ Texts = Annotated[tuple[Text, ...], _expected("a list of strings", "that are not
 AnyTexts = Annotated[tuple[AnyText, ...], _expected("a list of strings")]
 TextTable = Annotated[Mapping[str, AnyText], AfterValidator(_read_only), _expected("a table of strings")]
 Count = Annotated[int, Strict(), Field(ge=1), _expected("a whole number", "of at least 1")]
+Tokens = Annotated[int, Strict(), Field(ge=0), _expected("a whole number", "of tokens")]
 Layers = Annotated[int, Strict(), Field(ge=-1), _expected("a whole number", "of layers, or -1 for all")]
 Port = Annotated[int, Strict(), Field(ge=0, le=65535), _expected("a port number", "from 0 to 65535")]
 Number = Annotated[float, Strict(), _expected("a number", "that is finite")]

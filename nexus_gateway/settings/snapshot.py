@@ -25,6 +25,7 @@ from nexus_gateway.settings.fields import (
     Table,
     Text,
     Texts,
+    Tokens,
     VariableName,
 )
 from tool_registry.tool import ToolId
@@ -137,6 +138,50 @@ class HttpSettings:
 
 @with_config(TABLE)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExposeSettings:
+    """What a host sees besides the meta-tools.
+
+    Attributes:
+        meta_tools: whether the meta-tools are listed.
+        tools: upstream tools listed under safe names: none of them, all, or the pinned ones.
+        pinned: `server/name` of each pinned tool.
+        prefix: put the server's name before a tool's or prompt's: always, where two would collide, or never.
+        name_length: longest exposed name; 64 less the prefix that hosts add.
+        pass_through: resources, prompts, completion and logging of the upstreams.
+    """
+
+    meta_tools: Flag = True
+    tools: Literal["none", "all", "pinned"] = "none"
+    pinned: Texts = ()
+    prefix: Literal["always", "collisions", "never"] = "always"
+    name_length: Count = 48
+    pass_through: Flag = True
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultSettings:
+    """Results of tools.
+
+    Attributes:
+        max_tokens: a larger result is cut, with the whole of it as a resource; 0 never cuts.
+        keep_seconds: how long the whole is kept.
+    """
+
+    max_tokens: Tokens = 25_000
+    keep_seconds: Seconds = 3600.0
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinSettings:
+    """Pinned definitions: a changed tool waits for `tools approve` before it is used again."""
+
+    quarantine_changes: Flag = False
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """The log on stderr; `auto` is console on a terminal and JSON elsewhere."""
 
@@ -167,12 +212,18 @@ class ServerOptions:
         timeout_seconds: for one call.
         connect_timeout_seconds: to start or dial, and negotiate.
         confirm: None leaves the policy to `[turn]`.
+        lazy: start it at its first use; its tools come from the last listing that was kept.
+        idle_stop_seconds: stop it after this long without a call; None never does.
+        poll_seconds: list its tools this often, for servers that don't say when they change; None never does.
         tools: by the upstream's own tool name.
     """
 
     timeout_seconds: Seconds = 60.0
     connect_timeout_seconds: Seconds = 60.0
     confirm: ConfirmPolicy | None = None
+    lazy: Flag = False
+    idle_stop_seconds: Seconds | None = None
+    poll_seconds: Seconds | None = None
     tools: Table[ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -193,6 +244,9 @@ class Sections:
     turn: TurnSettings = TurnSettings()
     http: HttpSettings = HttpSettings()
     log: LogSettings = LogSettings()
+    expose: ExposeSettings = ExposeSettings()
+    results: ResultSettings = ResultSettings()
+    pins: PinSettings = PinSettings()
 
 
 def default_cache_dir() -> Path:
