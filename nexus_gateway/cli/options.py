@@ -26,8 +26,13 @@ McpConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 
 
-def settings_from(config: Path | None, mcp_config: list[Path] | None) -> LoadedSettings:
-    """Settings for a command; what is wrong goes to stderr, and a file that can't be used at all ends it."""
+def settings_from(
+    config: Path | None, mcp_config: list[Path] | None, *, needs_servers: bool = False
+) -> LoadedSettings:
+    """Settings for a command; what is wrong goes to stderr, and a file that can't be used at all ends it.
+
+    With `needs_servers` a configuration without a single usable server ends it too.
+    """
     try:
         loaded = load_settings(config, mcp_config or (), os.environ)
     except SettingsError as error:
@@ -35,4 +40,7 @@ def settings_from(config: Path | None, mcp_config: list[Path] | None) -> LoadedS
         raise typer.Exit(Exit.USAGE) from None
     for problem in loaded.problems:
         typer.echo(f"warning: {problem}", err=True)
+    if needs_servers and not loaded.settings.servers:
+        typer.echo("no server is configured: give --mcp-config FILE, or write nexus.toml", err=True)
+        raise typer.Exit(Exit.USAGE)
     return loaded

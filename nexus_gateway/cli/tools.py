@@ -7,6 +7,7 @@ from rich.text import Text
 
 from adapters.ports import ModelError
 from nexus_gateway.app import Gateway
+from nexus_gateway.cli import tool_pins
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import clip, err, out, print_json, print_table
@@ -16,11 +17,13 @@ from nexus_gateway.server.rendering import render_description, render_found
 from nexus_gateway.turn.service import resolve
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
+from tool_registry.suspicion import suspicions
 from tool_registry.tool import Tool
 
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List, search and show the connected tools."
+    no_args_is_help=True, rich_markup_mode=None, help="List, search, show and approve the connected tools."
 )
+app.registered_commands += tool_pins.app.registered_commands
 
 
 @app.command("list")
@@ -28,7 +31,7 @@ def list_command(
     config: ConfigOption = None, mcp_config: McpConfigOption = None, json: JsonOption = False
 ) -> None:
     """List every tool of every server, what was set aside, and servers that are down."""
-    settings = settings_from(config, mcp_config).settings
+    settings = settings_from(config, mcp_config, needs_servers=True).settings
 
     async def work(gateway: Gateway) -> tuple[ToolCatalog, list[ServerStatus]]:
         statuses = await gateway.fleet.first_sync()
@@ -51,6 +54,7 @@ def _listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> dict[str, An
                 "signature": compile_tool(tool).signature,
                 "kind": _kind(tool),
                 "content_hash": tool.content_hash,
+                "suspicious": [str(found) for found in suspicions(tool.definition)],
             }
             for tool in catalog
         ],
@@ -72,6 +76,9 @@ def _print_listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> None:
     rows = [(tool.id.server, tool.id.name, _kind(tool), clip(tool.description, 70)) for tool in catalog]
     print_table(["server", "tool", "kind", "description"], rows)
     out.print(f"{len(catalog)} tools on {sum(s.state is ServerState.READY for s in statuses)} servers")
+    for tool in catalog:
+        for found in suspicions(tool.definition):
+            err.print(Text(f"suspicious: {tool.id}: {found}", style="yellow"))
     for aside in catalog.set_aside:
         err.print(Text(f"set aside: {aside.server}/{aside.name}: {aside.reason}", style="yellow"))
     for status in statuses:
@@ -97,7 +104,7 @@ def search_command(
     json: JsonOption = False,
 ) -> None:
     """Find the best tools for a need."""
-    settings = settings_from(config, mcp_config).settings
+    settings = settings_from(config, mcp_config, needs_servers=True).settings
 
     async def work(gateway: Gateway) -> dict[str, Any]:
         decision, index = await gateway.turns.find(query, limit)
@@ -130,7 +137,7 @@ def show_command(
     json: JsonOption = False,
 ) -> None:
     """Show one tool: signature, schema, annotations, content hash."""
-    settings = settings_from(config, mcp_config).settings
+    settings = settings_from(config, mcp_config, needs_servers=True).settings
 
     async def work(gateway: Gateway) -> dict[str, Any] | str:
         await gateway.fleet.first_sync()

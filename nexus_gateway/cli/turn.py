@@ -53,7 +53,7 @@ def turn_command(  # noqa: PLR0917 - typer reads options from parameters
     Exit codes: 0 called, 1 failed, 2 wrong configuration, 3 input or a yes is missing, 4 several tools are
     equally close, 5 no tool fits.
     """
-    settings = settings_from(config, mcp_config).settings
+    settings = settings_from(config, mcp_config, needs_servers=True).settings
     options = TurnOptions(dry_run=dry_run, assume_yes=yes)
     ask = sys.stdin.isatty() and not json
 
