@@ -32,6 +32,12 @@ CONNECTION_OWNED_META: Final = frozenset(
 A foreign progress token could equal the id of another request here and misroute its progress.
 """
 
+_NAMES: Final = {
+    **NAME_BEARING_METHODS,
+    **dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId"),
+}
+"""Which param a method's `Mcp-Name` header repeats; the SDK does not know the tasks extension."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -42,7 +48,8 @@ class Envelope:
     Attributes:
         version: the negotiated protocol revision.
         client_info: who the gateway says it is; modern requests carry it.
-        capabilities: what the gateway declares to this upstream; modern requests carry it.
+        capabilities: what the gateway declares to this upstream; modern requests carry it, or else those of the
+            host that asks.
     """
 
     era: Era
@@ -57,7 +64,14 @@ class Envelope:
             listed = (entry for entry in definitions if isinstance(entry, Mapping))
             self._argument_headers = dict(_argument_headers(server, listed))
 
-    def stamp(self, method: str, params: Mapping[str, Any]) -> tuple[JsonObject, CallOptions]:
+    def stamp(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        host_capabilities: Mapping[str, Any] | None = None,
+        progress_token: str | None = None,
+    ) -> tuple[JsonObject, CallOptions]:
         """The params and options to send: the caller's `_meta` is kept, connection-owned keys are ours."""
         given = params.get("_meta")
         meta = (
@@ -68,22 +82,26 @@ class Envelope:
         stamped = {key: value for key, value in params.items() if key != "_meta"}
         headers = {MCP_PROTOCOL_VERSION_HEADER: self.version}
         if self.era is Era.MODERN:
-            meta |= self._meta()
+            meta |= self._meta(host_capabilities)
             headers |= self._modern_headers(method, stamped)
+        if progress_token is not None:
+            meta["progressToken"] = progress_token
         if meta:
             stamped["_meta"] = meta
         return stamped, {"headers": headers}
 
-    def _meta(self) -> JsonObject:
+    def _meta(self, host_capabilities: Mapping[str, Any] | None) -> JsonObject:
         return {
             PROTOCOL_VERSION_META_KEY: self.version,
             CLIENT_INFO_META_KEY: self.client_info,
-            CLIENT_CAPABILITIES_META_KEY: self.capabilities,
+            CLIENT_CAPABILITIES_META_KEY: self.capabilities
+            if host_capabilities is None
+            else host_capabilities,
         }
 
     def _modern_headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         headers = {MCP_METHOD_HEADER: method}
-        name = params.get(NAME_BEARING_METHODS.get(method, ""))
+        name = params.get(_NAMES.get(method, ""))
         if not isinstance(name, str):
             return headers
         headers[MCP_NAME_HEADER] = encode_header_value(name)

@@ -6,11 +6,12 @@ last stderr lines explain a failure, and a line of many MB must not cost quadrat
 """
 
 import json
+import re
 import sys
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias
+from typing import Any
 
 import anyio
 import structlog
@@ -18,10 +19,10 @@ from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 from mcp import StdioServerParameters, stdio_client
 from mcp.client.stdio import get_default_environment
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import SessionMessage
 from mcp_types import INTERNAL_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
+from adapters.careful_dispatcher import CarefulDispatcher
 from adapters.link_ending import Ending
 from adapters.ports import StdioSpec, UpstreamUnavailable
 from adapters.process_group import exit_text, exits_within, stop_group
@@ -38,15 +39,16 @@ _STDERR_LINE_BYTES = 2_000
 _RUBBISH_SHOWN = 200
 _EXIT_POLL_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 0.5
+_MANY_DIGITS = 1_000
+_ANSWER_BEGINS = re.compile(r'\s*\{\s*"jsonrpc"\s*:\s*"2\.0"\s*,\s*"id"\s*:\s*(\d{1,15})\s*,\s*"result"')
+"""How an answer begins, in the order that most servers write it; for one that is nested too deeply to be read."""
 _CLOSED = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 log = structlog.get_logger(__name__)
 
-Dispatcher: TypeAlias = JSONRPCDispatcher[Any]
-
 
 @asynccontextmanager
-async def open_stdio(server: str, spec: StdioSpec, ending: Ending) -> AsyncIterator[Dispatcher]:
+async def open_stdio(server: str, spec: StdioSpec, ending: Ending) -> AsyncIterator[CarefulDispatcher]:
     """Start the process; ends it and its group on the way out. `ending` is set when it exits by itself.
 
     Raises:
@@ -114,7 +116,7 @@ class _Pipes:
         self._streams = (self._to_session, from_server, to_server, self._from_session)
         self._stdout_done, self._stdin_done, self._stderr_done = anyio.Event(), anyio.Event(), anyio.Event()
         self._hung_up = anyio.Event()
-        self.dispatcher: Dispatcher = JSONRPCDispatcher(from_server, to_server)
+        self.dispatcher = CarefulDispatcher(from_server, to_server)
 
     async def read_stdout(self) -> None:
         """Hand each message to the session; ends with the process's output."""
@@ -219,16 +221,27 @@ def _message(line: bytes) -> Any:
 
 def _broken_answer(text: str) -> JSONRPCError | None:
     # Skipping it would leave its caller waiting for the whole deadline.
-    try:
-        answer = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(answer, dict) or not isinstance(answer.get("id"), int | str):
-        return None
-    if "method" in answer or not ("result" in answer or "error" in answer):
+    call = _answered_call(text)
+    if call is None:
         return None
     error = ErrorData(code=INTERNAL_ERROR, message="the server's answer is not a valid JSON-RPC response")
-    return JSONRPCError(jsonrpc="2.0", id=answer["id"], error=error)
+    return JSONRPCError(jsonrpc="2.0", id=call, error=error)
+
+
+def _answered_call(text: str) -> int | None:
+    """The id that a line would answer; ours are numbers."""
+    try:
+        # Of a number with too many digits for Python only the sign of its presence is needed.
+        answer = json.loads(text, parse_int=lambda digits: int(digits) if len(digits) < _MANY_DIGITS else 0)
+    except RecursionError:
+        found = _ANSWER_BEGINS.match(text)
+        return int(found[1]) if found else None
+    except ValueError:
+        return None
+    if not isinstance(answer, dict) or "method" in answer or not ("result" in answer or "error" in answer):
+        return None
+    call = answer.get("id")
+    return call if isinstance(call, int) and not isinstance(call, bool) else None
 
 
 def _text(data: bytes) -> str:
@@ -236,7 +249,7 @@ def _text(data: bytes) -> str:
 
 
 @asynccontextmanager
-async def _open_on_windows(spec: StdioSpec, ending: Ending) -> AsyncIterator[Dispatcher]:
+async def _open_on_windows(spec: StdioSpec, ending: Ending) -> AsyncIterator[CarefulDispatcher]:
     # Windows has no process groups to signal; the SDK's job objects end the tree there.
     parameters = StdioServerParameters(
         command=spec.command, args=list(spec.args), env=dict(spec.env), cwd=spec.cwd
@@ -251,5 +264,5 @@ async def _open_on_windows(spec: StdioSpec, ending: Ending) -> AsyncIterator[Dis
                 ending.set("exited")
 
         tasks.start_soon(pump)
-        yield JSONRPCDispatcher(receive, write)
+        yield CarefulDispatcher(receive, write)
         tasks.cancel_scope.cancel()

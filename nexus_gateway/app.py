@@ -1,6 +1,6 @@
 """The composition root: settings to adapters to services, in one task group. Only here are concrete adapters named."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,17 @@ from adapters.mcp_upstream import connect
 from adapters.model_files import ModelFiles, parse_model_name
 from adapters.ports import ArgumentEngine, Embedder
 from adapters.sentence_models import EmbedderOptions, open_embedder
-from nexus_gateway.fleet.fleet import Fleet, Member
+from nexus_gateway.access.host import Host
+from nexus_gateway.fleet.fleet import Fleet
+from nexus_gateway.fleet.member import Member
+from nexus_gateway.fleet.pin_file import PinFile
+from nexus_gateway.fleet.quarantine import Quarantine
 from nexus_gateway.models import ModelSlot
 from nexus_gateway.readiness import Readiness
 from nexus_gateway.registry.indexer import Indexer
-from nexus_gateway.settings import ServerSettings, Settings
+from nexus_gateway.server.asking_calls import AskingCalls
+from nexus_gateway.settings import ServerSettings, Settings, diff
+from nexus_gateway.settings.live import LiveSettings
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.confirmation import Approvals
 from nexus_gateway.turn.service import TurnParts, TurnService
@@ -34,22 +40,53 @@ log = structlog.get_logger(__name__)
 class Gateway:
     """The running application."""
 
-    settings: Settings
+    live: LiveSettings
     fleet: Fleet
+    quarantine: Quarantine
     indexer: Indexer
     embedder: ModelSlot[Embedder]
     engine: ModelSlot[ArgumentEngine]
     readiness: Readiness
     turns: TurnService
 
+    @property
+    def settings(self) -> Settings:
+        """The snapshot in use."""
+        return self.live.current
+
+    async def reload(self, settings: Settings) -> None:
+        """Go over to other settings: servers and rules of tools at once, touching only what differs.
+
+        What else differs is logged: it counts from the next start.
+        """
+        changes = diff(self.live.current, settings)
+        self.live.current = settings
+        await self.fleet.apply(map(_member, settings.servers.values()))
+        for name in changes.servers_removed:
+            self.quarantine.forget(name)
+        at_the_next_start = [*(["models"] if changes.models_changed else []), *changes.other_changed]
+        log.info(
+            "settings.reloaded",
+            added=changes.servers_added,
+            changed=changes.servers_changed,
+            removed=changes.servers_removed,
+            at_the_next_start=at_the_next_start,
+        )
+
 
 @asynccontextmanager
-async def open_gateway(settings: Settings) -> AsyncIterator[Gateway]:
-    """Start everything in the background and give the gateway at once; leaving stops all children."""
+async def open_gateway(settings: Settings, hosts: Iterable[Host] = ()) -> AsyncIterator[Gateway]:
+    """Start everything in the background and give the gateway at once; leaving stops all children.
+
+    `hosts` are the legacy ones that are there already: servers are told what they can be asked.
+    """
     gateway = _assemble(settings)
+    for host in hosts:
+        gateway.fleet.meet(host)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.fleet.run, name="fleet")
+        tasks.start_soon(gateway.quarantine.run, gateway.fleet.take, name="approved definitions")
         tasks.start_soon(gateway.indexer.run, name="indexer")
         tasks.start_soon(gateway.embedder.run, name="embedder")
         tasks.start_soon(gateway.engine.run, name="argument model")
@@ -68,21 +105,31 @@ def _assemble(settings: Settings) -> Gateway:
     engine = ModelSlot[ArgumentEngine]("argument model", lambda: _open_engine(settings))
     store = CompiledStore(settings.cache_dir / "compiled", _report_corrupt)
     indexer = Indexer(store, embedder.get)
-    fleet = Fleet(map(_member, settings.servers.values()), connect, on_catalog=indexer.follow)
+    quarantine = Quarantine(
+        PinFile(settings.cache_dir / "pins.json"), set_aside_changes=settings.pins.quarantine_changes
+    )
+    fleet = Fleet(
+        map(_member, settings.servers.values()),
+        connect,
+        on_catalog=indexer.follow,
+        review=quarantine.review,
+        listings_folder=settings.cache_dir / "listings",
+    )
+    live = LiveSettings(settings)
     readiness = Readiness(fleet, indexer, [embedder, engine])
     turns = TurnService(
         TurnParts(
-            calls=fleet,
+            calls=AskingCalls(fleet),
             ready=readiness.wait,
             embedder=embedder.get,
             writer=ArgumentWriter(engine.get, max_tokens=settings.turn.max_argument_tokens),
             approvals=Approvals(settings.cache_dir / "approvals.json"),
-            rules=settings,
+            rules=live,
             gate=_gate(settings),
             deadline_seconds=settings.turn.deadline_seconds,
         )
     )
-    return Gateway(settings, fleet, indexer, embedder, engine, readiness, turns)
+    return Gateway(live, fleet, quarantine, indexer, embedder, engine, readiness, turns)
 
 
 def model_files(settings: Settings) -> ModelFiles:
@@ -121,8 +168,17 @@ async def _locate(settings: Settings, name: str) -> Path:
 
 
 def _member(server: ServerSettings) -> Member:
-    deadlines = {name: tool.timeout_seconds for name, tool in server.tools.items() if tool.timeout_seconds}
-    return Member(server.spec, server.timeout_seconds, server.connect_timeout_seconds, deadlines)
+    return Member(
+        server.spec,
+        timeout_seconds=server.timeout_seconds,
+        connect_timeout_seconds=server.connect_timeout_seconds,
+        tool_timeout_seconds={
+            n: tool.timeout_seconds for n, tool in server.tools.items() if tool.timeout_seconds
+        },
+        lazy=server.lazy,
+        idle_stop_seconds=server.idle_stop_seconds,
+        poll_seconds=server.poll_seconds,
+    )
 
 
 def _gate(settings: Settings) -> Gate:

@@ -14,45 +14,58 @@ import anyio
 import anyio.to_thread
 from mcp.server import Server
 
-from nexus_gateway.server.gateway import build_server
+from nexus_gateway.server.gateway import Relaying, build_server
+from nexus_gateway.server.hosts import Hosts
 from nexus_gateway.settings import Settings
 
 if TYPE_CHECKING:
-    from nexus_gateway.server.handlers import Handlers
+    from nexus_gateway.reloading import ReadSettings
+    from nexus_gateway.server.relay import Relay
 
 FIRST_LIST_PATIENCE_SECONDS = 1.0
 """Loading starts after the first `tools/list`, or after this long: imports would compete with the answer."""
 
 
 class _Late:
-    """The handlers, once there are any."""
+    """The relay, once there is one."""
 
     def __init__(self) -> None:
         self._there = anyio.Event()
-        self._handlers: Handlers | None = None
+        self._relay: Relay | None = None
 
-    def set(self, handlers: "Handlers") -> None:
-        self._handlers = handlers
+    def set(self, relay: "Relay") -> None:
+        self._relay = relay
         self._there.set()
 
-    async def __call__(self, *call: Any) -> Any:
+    def loaded(self) -> "Relay | None":
+        return self._relay
+
+    async def get(self) -> "Relay":
         await self._there.wait()
-        if self._handlers is None:
+        if self._relay is None:
             raise RuntimeError("set before it is announced")
-        return await self._handlers(*call)
+        return self._relay
+
+    async def call(self, *call: Any) -> Any:
+        return await (await self.get()).call(*call)
 
 
 Transport: TypeAlias = Callable[[Server[Any], anyio.Event], Awaitable[None]]
 """Serves hosts until they are gone, or until the event is set."""
 
 
-async def serve(settings: Settings, transport: Transport) -> None:
-    """Serve hosts through `transport` until it ends, or SIGINT or SIGTERM comes; leaves no child behind."""
-    late, listed, stop = _Late(), anyio.Event(), anyio.Event()
-    server = build_server(late, on_listed=listed.set)
+async def serve(settings: Settings, transport: Transport, read: "ReadSettings | None" = None) -> None:
+    """Serve hosts through `transport` until it ends, or SIGINT or SIGTERM comes; leaves no child behind.
+
+    SIGHUP has the configuration taken anew from `read`.
+    """
+    late, listed, stop, hosts = _Late(), anyio.Event(), anyio.Event(), Hosts()
+    relaying = Relaying(late.get, late.loaded, settings.expose, hosts)
+    server = build_server(late.call, on_listed=listed.set, relaying=relaying)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_stop_on_signal, stop)
-        tasks.start_soon(_load, settings, late, listed)
+        tasks.start_soon(hosts.run)
+        tasks.start_soon(_load, settings, hosts, late, listed, read)
         await transport(server, stop)
         tasks.cancel_scope.cancel()
 
@@ -63,17 +76,21 @@ async def _stop_on_signal(stop: anyio.Event) -> None:
             stop.set()
 
 
-async def _load(settings: Settings, late: _Late, listed: anyio.Event) -> None:
+async def _load(
+    settings: Settings, hosts: Hosts, late: _Late, listed: anyio.Event, read: "ReadSettings | None"
+) -> None:
     with anyio.move_on_after(FIRST_LIST_PATIENCE_SECONDS):
         await listed.wait()
-    async with running_handlers(settings) as handlers:
-        late.set(handlers)
+    async with running_relay(settings, hosts, read) as relay:
+        late.set(relay)
         await anyio.sleep_forever()
 
 
 @asynccontextmanager
-async def running_handlers(settings: Settings) -> AsyncIterator["Handlers"]:
-    """The application with its meta-tool handlers; imported here, in a worker thread, and nowhere earlier."""
+async def running_relay(
+    settings: Settings, hosts: Hosts, read: "ReadSettings | None" = None
+) -> AsyncIterator["Relay"]:
+    """The application with all that answers hosts; imported here, in a worker thread, and nowhere earlier."""
     wiring = await anyio.to_thread.run_sync(importlib.import_module, "nexus_gateway.wiring")
-    async with wiring.open_handlers(settings) as handlers:
-        yield handlers
+    async with wiring.open_relay(settings, hosts, read) as relay:
+        yield relay

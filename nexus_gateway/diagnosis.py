@@ -8,8 +8,10 @@ from enum import StrEnum
 
 from adapters.ports import ModelError
 from nexus_gateway.app import Gateway
-from nexus_gateway.fleet.supervisor import ServerState, ServerStatus
+from nexus_gateway.fleet.quarantine import CHANGED_REASON
+from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.settings import LoadedSettings
+from tool_registry.suspicion import suspicions
 
 
 class Verdict(StrEnum):
@@ -62,9 +64,24 @@ async def servers(gateway: Gateway) -> list[Finding]:
     findings = [_server(status) for status in statuses]
     findings += [
         Finding(
-            f"tool {aside.server}/{aside.name}", Verdict.NOTE, f"set aside: {aside.reason}", "tell its author"
+            f"tool {aside.server}/{aside.name}",
+            Verdict.NOTE,
+            f"set aside: {aside.reason}",
+            "nexus-gateway tools diff, then tools approve"
+            if aside.reason == CHANGED_REASON
+            else "tell its author",
         )
         for aside in gateway.fleet.catalog.set_aside
+    ]
+    findings += [
+        Finding(
+            f"tool {tool.id}",
+            Verdict.NOTE,
+            f"suspicious: {found}",
+            "read it with nexus-gateway tools show before you use it",
+        )
+        for tool in gateway.fleet.catalog
+        for found in suspicions(tool.definition)
     ]
     return findings
 
@@ -74,6 +91,9 @@ def _server(status: ServerStatus) -> Finding:
     if status.state is ServerState.READY:
         took = f"{status.connect_seconds:.1f} s"
         return Finding(subject, Verdict.OK, f"{status.tools} tools, {status.era} era, connected in {took}")
+    if status.state is ServerState.IDLE:
+        detail = f"{status.tools} tools as it listed them last; it starts when it is called"
+        return Finding(subject, Verdict.OK, detail)
     return Finding(
         subject,
         Verdict.FAILED,

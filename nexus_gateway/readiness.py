@@ -7,7 +7,7 @@ import anyio
 
 from adapters.ports import ProgressCallback
 from nexus_gateway.fleet.fleet import Fleet
-from nexus_gateway.fleet.supervisor import ServerState
+from nexus_gateway.fleet.status import ServerState
 from nexus_gateway.models import ModelSlot
 from nexus_gateway.registry.indexer import Indexer
 from tool_registry.index import RoutingIndex

@@ -1,30 +1,74 @@
-"""Joins the running application to the server's handlers."""
+"""Joins the running application to the server's handlers and its relay."""
 
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
 from mcp.server.request_state import AESGCMRequestStateCodec
 
-from nexus_gateway.app import open_gateway
+from nexus_gateway.access.host import HostKey
+from nexus_gateway.app import Gateway, open_gateway
+from nexus_gateway.reloading import ReadSettings, reload_on_hangup
 from nexus_gateway.server.handlers import HandlerParts, Handlers
+from nexus_gateway.server.hosts import Hosts
+from nexus_gateway.server.large_results import LargeResults
+from nexus_gateway.server.relay import Relay, RelayParts
+from nexus_gateway.server.request_states import RequestStates
 from nexus_gateway.settings import Settings
 from nexus_gateway.telemetry.logs import set_up_logs
 from nexus_gateway.turn.confirmation import PendingTokens
 
 
 @asynccontextmanager
-async def open_handlers(settings: Settings) -> AsyncIterator[Handlers]:
-    """Run the application and give its handlers. Confirmations are sealed under a key of this process."""
+async def open_relay(
+    settings: Settings, hosts: Hosts, read: ReadSettings | None = None
+) -> AsyncIterator[Relay]:
+    """Run the application and give its relay. What hosts bring back is sealed under keys of this process.
+
+    With `read` the configuration is read again on SIGHUP.
+    """
     set_up_logs(settings.log.level, settings.log.format)
-    codec = AESGCMRequestStateCodec([secrets.token_bytes(32)])
-    async with open_gateway(settings) as gateway:
-        yield Handlers(
-            HandlerParts(
-                turns=gateway.turns,
-                calls=gateway.fleet,
-                tokens=PendingTokens(codec, ttl_seconds=settings.turn.confirm_ttl_seconds),
-                explain=settings.turn.explain,
-                answer_timeout_seconds=settings.turn.confirm_ttl_seconds,
-            )
+    results = LargeResults(max_tokens=settings.results.max_tokens, keep_seconds=settings.results.keep_seconds)
+    async with open_gateway(settings, hosts.present()) as gateway:
+        handlers = _handlers(settings, gateway, results)
+        parts = RelayParts(
+            fleet=gateway.fleet,
+            meta_call=handlers,
+            expose=settings.expose,
+            hosts=hosts,
+            states=RequestStates(_codec()),
+            large_results=results,
         )
+        async with anyio.create_task_group() as tasks:
+            relay = Relay(parts)
+
+            def left(host: HostKey) -> None:
+                tasks.start_soon(gateway.fleet.forget, host)
+
+            hosts.follow(gateway.fleet.meet, left)
+            tasks.start_soon(relay.run)
+            if read is not None:
+                tasks.start_soon(reload_on_hangup, read, gateway.reload)
+            try:
+                yield relay
+            finally:
+                hosts.follow(lambda _host: None, lambda _key: None)  # who leaves later is nobody's business
+                tasks.cancel_scope.cancel()
+
+
+def _handlers(settings: Settings, gateway: Gateway, results: LargeResults) -> Handlers:
+    return Handlers(
+        HandlerParts(
+            turns=gateway.turns,
+            calls=gateway.fleet,
+            tokens=PendingTokens(_codec(), ttl_seconds=settings.turn.confirm_ttl_seconds),
+            explain=settings.turn.explain,
+            answer_timeout_seconds=settings.turn.confirm_ttl_seconds,
+            fit=results.fit,
+        )
+    )
+
+
+def _codec() -> AESGCMRequestStateCodec:
+    return AESGCMRequestStateCodec([secrets.token_bytes(32)])

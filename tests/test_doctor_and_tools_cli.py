@@ -148,6 +148,7 @@ def test_the_list_has_every_tool_what_was_set_aside_and_who_is_down(run, fleet):
         "signature": "big()",
         "kind": "not said",
         "content_hash": "",
+        "suspicious": [],
     }
     assert listed["set_aside"] == [
         {"server": "raw", "name": "entry 3", "reason": "the entry is a JSON str, not an object"}

@@ -104,10 +104,19 @@ def test_unknown_keys_are_notes_and_no_problems():
     assert not found.problems
 
 
-def test_an_sse_server_is_told_to_use_streamable_http():
-    (message,) = messages(parse_one({"type": "sse", "url": "https://host/sse"}))
-    assert "mcpServers.one.type: SSE upstreams are not supported yet" in message
-    assert "streamable HTTP address" in message
+@pytest.mark.parametrize(
+    ("kind", "url", "sse"),
+    [
+        ("sse", "https://host/events", True),
+        (None, "https://host/sse", True),
+        (None, "https://host/sse/?key=1", True),
+        (None, "https://host/mcp?next=/sse", False),
+        ("http", "https://host/sse", False),
+    ],
+)
+def test_the_older_transport_is_used_where_the_entry_or_its_address_says_so(kind, url, sse):
+    found = parse_one({"type": kind, "url": url})
+    assert found.servers["one"].transport == HttpSpec(url, sse=sse)
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,7 @@ def test_a_server_that_can_not_be_used_is_named_and_the_others_stay(load, write)
         command = "x"
         env.KEY = "${NOT_SET}"
         [servers.old]
-        type = "sse"
+        type = "grpc"
         url = "https://h/sse"
         [servers.nothing]
         confirm = "auto"

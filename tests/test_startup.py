@@ -28,13 +28,13 @@ from nexus_gateway.server.gateway import build_server
 NAMES = json.loads(sys.argv.pop(1))
 
 
-def spying(call, *, on_listed):
+def spying(call, *, on_listed, **rest):
     def listed():
         found = [name for name in NAMES if name in sys.modules]
         print(json.dumps({"imported": found}), file=sys.stderr, flush=True)
         on_listed()
 
-    return build_server(call, on_listed=listed)
+    return build_server(call, on_listed=listed, **rest)
 
 
 boot.build_server = spying

@@ -43,7 +43,8 @@ def host(era, tmp_path_factory):
         f"cwd = {json.dumps(str(TESTS))}",
         'confirm = "never"',
     ]
-    config.write_text("\n".join([f"cache_dir = {json.dumps(str(folder))}", "[servers.odd]", *server]))
+    whole = ["[results]", "max_tokens = 0"]
+    config.write_text("\n".join([f"cache_dir = {json.dumps(str(folder))}", *whole, "[servers.odd]", *server]))
     with raw_host(config, era) as running:
         yield running
 

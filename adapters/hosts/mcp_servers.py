@@ -20,13 +20,14 @@ from adapters.ports import HttpSpec, StdioSpec, TransportSpec, UpstreamSpec
 MAX_SERVER_NAME_CHARACTERS = 100
 ENTRY_KEYS = frozenset({"type", "command", "args", "env", "cwd", "url", "headers", "disabled"})
 
-_STDIO, _HTTP = "stdio", "http"
+_STDIO, _HTTP, _SSE = "stdio", "http", "sse"
 _KINDS = {
     "stdio": _STDIO,
     "http": _HTTP,
     "streamable-http": _HTTP,
     "streamable_http": _HTTP,
     "streamableHttp": _HTTP,
+    "sse": _SSE,
 }
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)  # `env:` is VS Code's
@@ -219,20 +220,17 @@ class _EntryReader:
             case "stdio":
                 return self._stdio()
             case "http":
-                return self._http()
+                return self._http(sse=False)
+            case "sse":
+                return self._http(sse=True)
         return None
 
     def _transport_kind(self) -> str | None:
         kind = self._entry.get("type")
         if kind is None:
             return self._implied_kind()
-        if kind == "sse":
-            self._fault(
-                ("type",),
-                'SSE upstreams are not supported yet; use the server\'s streamable HTTP address with type "http"',
-            )
-        elif not isinstance(kind, str) or kind not in _KINDS:
-            self._fault(("type",), 'expected "stdio", "http" or "streamable-http"')
+        if not isinstance(kind, str) or kind not in _KINDS:
+            self._fault(("type",), 'expected "stdio", "http" or "sse"')
         else:
             return _KINDS[kind]
         return None
@@ -243,7 +241,11 @@ class _EntryReader:
             found = "both" if has_url else "neither"
             self._fault((), f"expected a `command` to start or a `url` to connect to, got {found}")
             return None
-        return _STDIO if has_command else _HTTP
+        if has_command:
+            return _STDIO
+        # Some hosts try both transports, so their files don't say which; the address does.
+        url = self._entry["url"]
+        return _SSE if isinstance(url, str) and _path(url).endswith("/sse") else _HTTP
 
     def _stdio(self) -> StdioSpec | None:
         command = self._string("command")
@@ -253,7 +255,7 @@ class _EntryReader:
             self._fault(("command",), "expected the program to start, got an empty string")
         return StdioSpec(command, self._strings("args"), self._string_map("env"), self._optional("cwd"))
 
-    def _http(self) -> HttpSpec | None:
+    def _http(self, *, sse: bool) -> HttpSpec | None:
         url = self._string("url")
         if url is None:
             return None
@@ -265,7 +267,7 @@ class _EntryReader:
                 self._fault(
                     ("headers", name), "expected an HTTP header: a name without spaces, one line of text"
                 )
-        return HttpSpec(url, headers)
+        return HttpSpec(url, headers, sse)
 
     def _string(self, key: str) -> str | None:
         if key not in self._entry:
@@ -330,6 +332,13 @@ def _is_http_url(url: str) -> bool:
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def _path(url: str) -> str:
+    try:
+        return urlsplit(url).path.rstrip("/")
+    except ValueError:
+        return ""
 
 
 def _kind(value: object) -> str:

@@ -16,6 +16,7 @@ _COMMANDS = {
     "models": "models",
     "doctor": "doctor",
     "demo": "demo",
+    "bench": "bench",
 }
 """Command -> module in this package. `serve` has to answer a host in a second: it must not import the others."""
 

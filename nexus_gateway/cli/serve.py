@@ -12,7 +12,7 @@ from nexus_gateway.boot import Transport, serve
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, McpConfigOption, settings_from
 from nexus_gateway.server.stdio import serve_stdio
-from nexus_gateway.settings import Settings
+from nexus_gateway.settings import Settings, load_settings
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -37,7 +37,8 @@ def serve_command(
     else:
         settings = _with_address(settings, http)
         transport = _http(settings)
-    anyio.run(serve, settings, transport)
+    read = functools.partial(load_settings, config, mcp_config or ())
+    anyio.run(serve, settings, transport, read)
 
 
 def _with_address(settings: Settings, address: str) -> Settings:

@@ -1,100 +1,184 @@
-"""The MCP server: the SDK's protocol machinery with raw results.
+"""The MCP server: the SDK's protocol machinery, both eras, with raw results and capabilities that never vary.
 
-The SDK's typed results drop unknown fields, so a handler leaves its raw object with a middleware, which
-answers with it in place of the placeholder that went through validation.
+It is there before the application: what needs the application waits for it.
 """
 
-from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 import mcp_types as types
-from mcp.server import Server, ServerRequestContext
+from mcp.server import NotificationOptions, Server
 from mcp.server.context import CallNext, HandlerResult
-from mcp_types import SERVER_INFO_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import BaseModel, ConfigDict
 
 from adapters.ports import Era, JsonObject
 from nexus_gateway import __version__
-from nexus_gateway.access.caller import LOCAL_TENANT, Caller, Principal
+from nexus_gateway.access.caller import Caller
+from nexus_gateway.server import raw_results
+from nexus_gateway.server.host_connection import Context, caller_of, era_of, link_of
+from nexus_gateway.server.hosts import Hosts
+from nexus_gateway.server.instructions import merge
 from nexus_gateway.server.meta_tools import INSTRUCTIONS, META_TOOLS
+from nexus_gateway.server.task_routes import EXTENSION, TASK_METHODS
+from nexus_gateway.settings.snapshot import ExposeSettings
 
-Context = ServerRequestContext[Any, Any]
+if TYPE_CHECKING:
+    from nexus_gateway.server.relay import Relay
+
+Call = Callable[[str, JsonObject, Context, Caller], Awaitable[JsonObject]]
+
+_RELAYED: dict[str, tuple[type[BaseModel], BaseModel]] = {
+    "resources/list": (types.PaginatedRequestParams, types.ListResourcesResult(resources=[])),
+    "resources/templates/list": (
+        types.PaginatedRequestParams,
+        types.ListResourceTemplatesResult(resource_templates=[]),
+    ),
+    "resources/read": (types.ReadResourceRequestParams, types.ReadResourceResult(contents=[])),
+    "resources/subscribe": (types.SubscribeRequestParams, types.EmptyResult()),
+    "resources/unsubscribe": (types.UnsubscribeRequestParams, types.EmptyResult()),
+    "prompts/list": (types.PaginatedRequestParams, types.ListPromptsResult(prompts=[])),
+    "prompts/get": (types.GetPromptRequestParams, types.GetPromptResult(messages=[])),
+    "completion/complete": (
+        types.CompleteRequestParams,
+        types.CompleteResult(completion=types.Completion(values=[])),
+    ),
+    "logging/setLevel": (types.SetLevelRequestParams, types.EmptyResult()),
+}
+"""Relayed requests: what their params are checked against, and the placeholder of their result."""
 
 
-@dataclass(slots=True)
-class _RawResult:
-    value: JsonObject | None = None
+_LEGACY_TASKS = types.ServerTasksCapability(
+    cancel=types.TasksCancelCapability(),
+    requests=types.ServerTasksRequestsCapability(
+        tools=types.TasksToolsCapability(call=types.TasksCallCapability())
+    ),
+)
+"""The tasks of 2025-11-25; each tool says itself whether it runs as one."""
 
 
-_raw_result: ContextVar[_RawResult] = ContextVar("raw_result")
+class _AnyParams(types.RequestParams):
+    model_config = ConfigDict(extra="allow")
+
+
+@dataclass(frozen=True, slots=True)
+class Relaying:
+    """What the server relays, and the relay, once it is there.
+
+    Attributes:
+        relay: waits for the relay.
+        loaded: the relay if it is there already.
+    """
+
+    relay: Callable[[], Awaitable["Relay"]]
+    loaded: Callable[[], "Relay | None"]
+    expose: ExposeSettings = field(default_factory=ExposeSettings)
+    hosts: Hosts = field(default_factory=Hosts)
+
+
+class GatewayServer(Server[Any]):
+    """The SDK's server; says that every list may change, whoever asks and whenever."""
+
+    def get_capabilities(self, *_args: Any, **options: Any) -> types.ServerCapabilities:
+        """Static: they are told before any upstream is known."""
+        changing = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+        version = options.get("protocol_version")
+        told = super().get_capabilities(changing, protocol_version=version)
+        if EXTENSION in self.extensions and version not in MODERN_PROTOCOL_VERSIONS:
+            told.tasks, told.extensions = _LEGACY_TASKS, None
+        return told
 
 
 def build_server(
-    call: Callable[[str, JsonObject, Context, Caller], Any], *, on_listed: Callable[[], None] = lambda: None
+    call: Call, *, on_listed: Callable[[], None] = lambda: None, relaying: Relaying | None = None
 ) -> Server[Any]:
     """The server for one process.
 
     Args:
         call: handles `tools/call`: name, arguments, context and caller to a raw result.
-        on_listed: told when `tools/list` is answered; heavy start-up work waits for it.
+        on_listed: told when `tools/list` is asked for; heavy start-up work waits for it.
+        relaying: what of the upstreams hosts see; None relays nothing.
     """
-    tools = [types.Tool.model_validate(definition) for definition in META_TOOLS]
+    expose = relaying.expose if relaying else ExposeSettings(pass_through=False)
 
     async def list_tools(
         _ctx: Context, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
         on_listed()
-        return types.ListToolsResult(tools=tools)
+        tools: list[Any] = list(META_TOOLS) if expose.meta_tools else []
+        if relaying is not None and expose.tools != "none":
+            tools += await (await relaying.relay()).tools()
+        raw_results.leave({"tools": tools})
+        return types.ListToolsResult(tools=[])
 
     async def call_tool(ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        _raw_result.get().value = await call(params.name, params.arguments or {}, ctx, caller_of(ctx))
+        raw_results.leave(await call(params.name, params.arguments or {}, ctx, caller_of(ctx)))
         return types.CallToolResult(content=[])
 
-    server: Server[Any] = Server(
+    server = GatewayServer(
         "nexus-gateway",
         version=__version__,
         title="Nexus gateway",
-        instructions=INSTRUCTIONS,
+        get_tool_input_schema=_schema_lookup(relaying),
         on_list_tools=list_tools,
         on_call_tool=call_tool,
     )
-
-    async def answer_raw(ctx: Context, call_next: CallNext) -> HandlerResult:
-        if ctx.method != "tools/call":
-            return await call_next(ctx)
-        raw = _RawResult()
-        token = _raw_result.set(raw)
-        try:
-            placeholder = await call_next(ctx)
-        finally:
-            _raw_result.reset(token)
-        return placeholder if raw.value is None else _enveloped(raw.value, ctx, server)
-
-    server.middleware.append(answer_raw)
+    if relaying is not None and expose.pass_through:
+        _add_relayed(server, relaying)
+    server.middleware += [raw_results.answer_raw, _Greeting(expose, relaying)]
     return server
 
 
-def _enveloped(raw: JsonObject, ctx: Context, server: Server[Any]) -> JsonObject:
-    """What a modern host requires of every result, added where the upstream did not say it."""
-    if ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-        return raw
-    meta = raw.get("_meta")
-    stamped = {SERVER_INFO_META_KEY: server.server_info_stamp, **(meta if isinstance(meta, dict) else {})}
-    return {"resultType": "complete", **raw, "_meta": stamped}
+def _schema_lookup(relaying: Relaying | None) -> Callable[[str], Any]:
+    """Schemas for the SDK's check of mirrored headers, which would list all tools for each call otherwise."""
+
+    def lookup(name: str) -> Any:
+        relay = relaying.loaded() if relaying else None
+        return relay.input_schema(name) if relay else None
+
+    return lookup
 
 
-def caller_of(ctx: Context) -> Caller:
-    """Who is calling, from the connection: the one place where a `Caller` is made."""
-    capabilities = ctx.session.client_capabilities
-    elicitation = capabilities.elicitation if capabilities else None
-    # An empty elicitation capability means forms; one that names only `url` can't show any.
-    forms = elicitation is not None and (elicitation.form is not None or elicitation.url is None)
-    modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-    return Caller(
-        tenant=LOCAL_TENANT,
-        principal=Principal("local"),
-        era=Era.MODERN if modern else Era.LEGACY,
-        can_elicit=forms,
-    )
+def _add_relayed(server: Server[Any], relaying: Relaying) -> None:
+    async def listen(ctx: Context, params: types.SubscriptionsListenRequestParams) -> HandlerResult:
+        return cast("HandlerResult", await (await relaying.relay()).listen(ctx, params))
+
+    for method, (params_type, placeholder) in _RELAYED.items():
+        server.add_request_handler(method, params_type, _relayed(relaying, placeholder))
+    server.extensions[EXTENSION] = {}
+    for method in TASK_METHODS:
+        server.add_request_handler(method, _AnyParams, _relayed(relaying, types.EmptyResult()))
+    server.add_request_handler("subscriptions/listen", types.SubscriptionsListenRequestParams, listen)
+
+
+def _relayed(relaying: Relaying, placeholder: BaseModel) -> Callable[[Context, Any], Awaitable[BaseModel]]:
+    async def handler(ctx: Context, _params: Any) -> BaseModel:
+        raw_results.leave(await (await relaying.relay()).answer(ctx, caller_of(ctx)))
+        return placeholder
+
+    return handler
+
+
+class _Greeting:
+    """Middleware of the first messages: instructions as they are known, and who is there to be told things."""
+
+    def __init__(self, expose: ExposeSettings, relaying: Relaying | None) -> None:
+        self._ours = INSTRUCTIONS if expose.meta_tools else ""
+        self._relaying = relaying
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        result = await call_next(ctx)
+        if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+            return self._greeted(ctx, result)
+        if ctx.method == "notifications/initialized" and era_of(ctx) is Era.LEGACY and self._relaying:
+            self._relaying.hosts.join(link_of(ctx))
+        return result
+
+    def _greeted(self, ctx: Context, result: dict[str, Any]) -> JsonObject:
+        capabilities = (ctx.params or {}).get("capabilities")
+        if ctx.method == "initialize" and isinstance(capabilities, dict):
+            link_of(ctx).capabilities = capabilities
+        relay = self._relaying.loaded() if self._relaying and self._relaying.expose.pass_through else None
+        text = merge(self._ours, relay.instructions() if relay else [])
+        return {**result, "instructions": text} if text else result

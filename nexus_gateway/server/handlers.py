@@ -1,7 +1,7 @@
 """The meta-tools at work: check the call, run the turn, ask what it needs, render what it gives."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -37,13 +37,18 @@ _SCHEMAS = {definition["name"]: definition["inputSchema"] for definition in META
 
 @dataclass(frozen=True, slots=True)
 class HandlerParts:
-    """What the handlers work with."""
+    """What the handlers work with.
+
+    Attributes:
+        fit: an upstream's own result as it may be sent to the caller's host.
+    """
 
     turns: TurnService
     calls: Calls
     tokens: PendingTokens
     explain: bool
     answer_timeout_seconds: float
+    fit: Callable[[JsonObject, Caller], JsonObject] = lambda result, _caller: result
 
 
 class Handlers:
@@ -169,7 +174,7 @@ class Handlers:
             if answer is None:
                 break
             result = await self._answered(result.pending, answer, caller, options)
-        return result
+        return result if result.raw is None else replace(result, raw=self._parts.fit(result.raw, caller))
 
     async def _answered(
         self, pending: PendingCall, answer: asking.Answer, caller: Caller, options: TurnOptions

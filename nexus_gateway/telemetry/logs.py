@@ -9,6 +9,11 @@ import structlog
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
+# Without local variables: headers, environments and arguments are among them.
+_TRACEBACKS = structlog.processors.ExceptionRenderer(
+    structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+)
+
 
 def set_up_logs(level: str = "info", form: str = "auto") -> None:
     """Write events at `level` and above to stderr.
@@ -27,7 +32,7 @@ def set_up_logs(level: str = "info", form: str = "auto") -> None:
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.dict_tracebacks if not console else structlog.processors.StackInfoRenderer(),
+            _TRACEBACKS if not console else structlog.processors.StackInfoRenderer(),
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),

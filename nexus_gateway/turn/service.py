@@ -54,9 +54,10 @@ class Calls(Protocol):
         tool: str,
         params: Mapping[str, Any],
         *,
+        caller: Caller | None = None,
         on_progress: ProgressCallback | None = None,
     ) -> JsonObject:
-        """Call; raises UpstreamError."""
+        """Call on behalf of a caller, whose host the upstream may ask; raises UpstreamError."""
         ...
 
 
@@ -143,7 +144,7 @@ class TurnService:
             decision = await self._route(index, request, stages)
             return await self._act(index, decision, _Asked(request, context, caller, options, stages))
 
-        return await self._finish(run, stages, options)
+        return await self._finish(run, caller, stages, options)
 
     async def call(
         self,
@@ -182,7 +183,7 @@ class TurnService:
             result = TurnResult(Outcome.CALLED, "", tool_id=found.id, arguments=arguments, stages=stages)
             return await self._cleared(found, result, caller, options)
 
-        return await self._finish(run, stages, options)
+        return await self._finish(run, caller, stages, options)
 
     async def resume(
         self,
@@ -218,7 +219,7 @@ class TurnService:
         async def run() -> TurnResult:
             return await self._check(compiled, draft, base, caller, replace(options, assume_yes=confirmed))
 
-        return await self._finish(run, stages, options)
+        return await self._finish(run, caller, stages, options)
 
     async def named(self, reference: str) -> Tool | str:
         """The tool that `reference` names, or what to say; waits for servers that are still starting."""
@@ -240,12 +241,12 @@ class TurnService:
         )
 
     async def _finish(
-        self, run: Callable[[], Awaitable[TurnResult]], stages: Stages, options: TurnOptions
+        self, run: Callable[[], Awaitable[TurnResult]], caller: Caller, stages: Stages, options: TurnOptions
     ) -> TurnResult:
         """Bring a turn to its end: up to the call within the turn's deadline, the call within its server's."""
         with stages.measure("total"):
             result = await self._guarded(run, stages)
-            return await self._call(result, options) if result.outcome is Outcome.CALLED else result
+            return await self._call(result, caller, options) if result.outcome is Outcome.CALLED else result
 
     async def _guarded(self, run: Callable[[], Awaitable[TurnResult]], stages: Stages) -> TurnResult:
         with anyio.move_on_after(self._parts.deadline_seconds):
@@ -360,7 +361,7 @@ class TurnService:
                 await anyio.to_thread.run_sync(self._parts.approvals.add, caller.tenant, tool)
         return cleared
 
-    async def _call(self, result: TurnResult, options: TurnOptions) -> TurnResult:
+    async def _call(self, result: TurnResult, caller: Caller, options: TurnOptions) -> TurnResult:
         if result.tool_id is None:
             raise ValueError("a cleared turn names its tool")
         server, name = result.tool_id.server, result.tool_id.name
@@ -369,7 +370,9 @@ class TurnService:
             params["_meta"] = dict(options.meta)
         try:
             with result.stages.measure("call"):
-                raw = await self._parts.calls.call_tool(server, name, params, on_progress=options.on_progress)
+                raw = await self._parts.calls.call_tool(
+                    server, name, params, caller=caller, on_progress=options.on_progress
+                )
         except UpstreamRefused as error:
             message = f"{result.tool_id} refused the call: {error.message}"
             return replace(result, outcome=Outcome.FAILED, message=message, refused=error)

@@ -10,6 +10,10 @@ import jsonschema_rs
 from adapters.ports import AdapterError
 
 
+MAX_DEPTH = 200
+"""Of arguments. The checker and the writers of answers, which may repeat arguments, end at some 250 levels."""
+
+
 class Checker(Protocol):
     """A compiled schema."""
 
@@ -51,6 +55,8 @@ def accepts(schema: object, value: object) -> bool:
         return compile_checker(schema).is_valid(value)
     except SchemaUnusableError:
         return True
+    except ValueError:  # nested too deeply for the checker
+        return False
 
 
 def problems(arguments: Mapping[str, Any], schema: object) -> list[str]:
@@ -58,11 +64,21 @@ def problems(arguments: Mapping[str, Any], schema: object) -> list[str]:
 
     A schema that is itself broken is reported by nobody here: the upstream checks its own arguments.
     """
+    if _nests_deeper(arguments, MAX_DEPTH):
+        return [f"nested more than {MAX_DEPTH} levels deep"]
     try:
         checker = compile_checker(schema)
     except SchemaUnusableError:
         return []
     return [_line(error) for error in checker.iter_errors(dict(arguments))]
+
+
+def _nests_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, Mapping):
+        return levels == 0 or any(_nests_deeper(inner, levels - 1) for inner in value.values())
+    if isinstance(value, list):
+        return levels == 0 or any(_nests_deeper(inner, levels - 1) for inner in value)
+    return False
 
 
 def _line(error: Any) -> str:

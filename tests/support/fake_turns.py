@@ -37,7 +37,7 @@ class FakeCalls:
     async def first_sync(self):
         self.synced += 1
 
-    async def call_tool(self, server, tool, params, *, on_progress=None):
+    async def call_tool(self, server, tool, params, *, caller=None, on_progress=None):
         self.calls.append((server, tool, params))
         if self.error:
             raise self.error

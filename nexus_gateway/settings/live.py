@@ -1,0 +1,28 @@
+"""The snapshot in use: asked anew each time, so that a reload counts from the next question on."""
+
+from nexus_gateway.settings.fields import ConfirmPolicy
+from nexus_gateway.settings.snapshot import Settings
+from tool_registry.tool import ToolId
+
+
+class LiveSettings:
+    """Holds the present settings.
+
+    Attributes:
+        current: replaced as a whole by a reload.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.current = settings
+
+    def confirm_policy(self, tool: ToolId) -> ConfirmPolicy:
+        """As `Settings.confirm_policy`; that of `[turn]` for a server that a reload has just removed."""
+        if tool.server not in self.current.servers:
+            return self.current.turn.confirm
+        return self.current.confirm_policy(tool)
+
+    def approved_read_only(self, tool: ToolId) -> bool | None:
+        """As `Settings.approved_read_only`; nothing is said of a server that a reload has just removed."""
+        if tool.server not in self.current.servers:
+            return None
+        return self.current.approved_read_only(tool)

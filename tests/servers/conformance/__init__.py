@@ -1,0 +1,1 @@
+"""The fixtures of the official conformance suite, one file a matter."""
