@@ -16,7 +16,7 @@ from adapters.mcp_upstream import connect
 from adapters.model_files import ModelFiles, parse_model_name
 from adapters.ports import ArgumentEngine, Embedder
 from adapters.sentence_models import EmbedderOptions, open_embedder
-from nexus_gateway.access.host import Host
+from nexus_gateway.access.caller import Caller
 from nexus_gateway.fleet.fleet import Fleet
 from nexus_gateway.fleet.member import Member
 from nexus_gateway.fleet.pin_file import PinFile
@@ -75,14 +75,14 @@ class Gateway:
 
 
 @asynccontextmanager
-async def open_gateway(settings: Settings, hosts: Iterable[Host] = ()) -> AsyncIterator[Gateway]:
+async def open_gateway(settings: Settings, callers: Iterable[Caller] = ()) -> AsyncIterator[Gateway]:
     """Start everything in the background and give the gateway at once; leaving stops all children.
 
-    `hosts` are the legacy ones that are there already: servers are told what they can be asked.
+    `callers` are there already: servers are told what can be asked of the first host.
     """
     gateway = _assemble(settings)
-    for host in hosts:
-        gateway.fleet.meet(host)
+    for caller in callers:
+        gateway.fleet.meet(caller)
     failure: Exception | None = None
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(gateway.fleet.run, name="fleet")

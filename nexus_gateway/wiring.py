@@ -53,7 +53,7 @@ async def open_relay(
             try:
                 yield relay
             finally:
-                hosts.follow(lambda _host: None, lambda _key: None)  # who leaves later is nobody's business
+                hosts.follow(lambda _caller: None, lambda _key: None)  # who leaves later is nobody's business
                 tasks.cancel_scope.cancel()
 
 

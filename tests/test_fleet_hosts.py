@@ -85,7 +85,7 @@ async def test_the_base_declares_what_the_first_host_can_be_asked_and_lists_acco
     async with running(Fleet([real_member()], connect)) as fleet:
         await fleet.first_sync()
         assert "ask" not in {found.id.name for found in fleet.catalog}
-        fleet.meet(first)
+        fleet.meet(first.caller)
         await until(lambda: "ask" in {found.id.name for found in fleet.catalog})
         result = await call(fleet, "real", "ask", first, text="hello")
         assert result["said"]["content"] == {"by": "one", "about": "hello"}
@@ -96,11 +96,23 @@ async def test_the_base_declares_what_the_first_host_can_be_asked_and_lists_acco
 async def test_a_host_that_is_met_before_the_start_costs_no_second_start():
     servers = FakeServers()
     fleet = servers.fleet()
-    fleet.meet(Asked("one"))
-    fleet.meet(Asked("two", ROOTS))
+    fleet.meet(Asked("one").caller)
+    fleet.meet(Asked("two", ROOTS).caller)
     async with running(fleet):
         await fleet.first_sync()
         assert servers.declared() == [FORMS]
+
+
+async def test_modern_requests_share_the_base_once_one_of_them_was_met():
+    servers = FakeServers()
+    fleet = servers.fleet()
+    async with running(fleet):
+        for number in range(5):
+            host = Asked(f"request {number}", {**FORMS, **ROOTS}, era=Era.MODERN)
+            fleet.meet(host.caller)
+            assert (await call(fleet, "a", "ask", host, text="?"))["said"]["content"]["by"] == host.key
+        assert servers.declared()[-1] == FORMS
+        assert servers.calls()[-1] == 5
 
 
 async def test_hosts_that_can_be_asked_different_things_have_connections_of_their_own():
@@ -116,7 +128,7 @@ async def test_hosts_that_can_be_asked_different_things_have_connections_of_thei
 async def test_a_host_that_can_be_asked_nothing_is_not_put_on_a_connection_that_promises_answers():
     servers = FakeServers()
     fleet = servers.fleet()
-    fleet.meet(Asked("first"))
+    fleet.meet(Asked("first").caller)
     async with running(fleet):
         for caller in (Asked("none", {}).caller, Caller()):
             await fleet.call_tool("a", "plain", {"name": "plain"}, caller=caller)

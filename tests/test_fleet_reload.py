@@ -113,7 +113,7 @@ async def test_watches_and_the_first_host_survive_a_changed_server():
     starts = Starts(resources=[{"uri": "note:x"}])
     (member,) = fake_members("a")
     fleet = Fleet([member], starts.connect(), policy=SOON)
-    fleet.meet(Asked("one"))
+    fleet.meet(Asked("one").caller)
     async with running(fleet):
         await fleet.watch("a", "note:x", HostKey("one"))
         await fleet.apply([replace(member, spec=UpstreamSpec("a", StdioSpec("another")))])

@@ -9,8 +9,8 @@ from anyio.abc import TaskGroup
 
 from adapters.ports import Connect, JsonObject, ProgressCallback, UpstreamUnavailable
 from nexus_gateway.access.caller import Caller
-from nexus_gateway.access.host import Host, HostKey
-from nexus_gateway.fleet.back_channel import asking
+from nexus_gateway.access.host import HostKey
+from nexus_gateway.fleet.back_channel import of_caller
 from nexus_gateway.fleet.changes import Change, ChangeCallback, Changes
 from nexus_gateway.fleet.kept import KeptListings
 from nexus_gateway.fleet.listings import Entry, ListKind
@@ -56,7 +56,7 @@ class Fleet:
             kept=KeptListings(listings_folder) if listings_folder else None,
         )
         self._servers = {member.spec.server: ManagedServer(member, self._parts) for member in members}
-        self._first: Host | None = None
+        self._first: Caller | None = None
         self._tasks: TaskGroup | None = None
         self._applying = anyio.Lock()
 
@@ -95,20 +95,21 @@ class Fleet:
         """
         return [await server.first_verdict() for server in list(self._servers.values())]
 
-    def meet(self, host: Host) -> None:
-        """Tell of a legacy host. The first that servers may ask something has the base connections declare what.
+    def meet(self, caller: Caller) -> None:
+        """Tell of a host. The first that servers may ask something has the base connections declare what.
 
         Cheap, and may be told again. A base connection to a legacy server that is up already is made anew, as
         what a server lists may depend on it; one that calls are running on, when it ends.
         """
-        if self._first is None and asking(host.capabilities):
-            self._first = host
+        if self._first is None and of_caller(caller)[1]:
+            self._first = caller
             for server in self._servers.values():
-                server.meet(host)
+                server.meet(caller)
 
     async def forget(self, host: HostKey) -> None:
         """A host is gone: end its watches and the connections that only it could use. Raises nothing."""
-        if self._first is not None and self._first.key == host:
+        first = self._first.host if self._first else None
+        if first is not None and first.key == host:
             self._first = None
             for server in self._servers.values():
                 server.meet(None)

@@ -72,7 +72,12 @@ class ManagedServer:
     """Runs one server until it is stopped."""
 
     def __init__(
-        self, member: Member, parts: ServerParts, *, first: Host | None = None, watches: Watches | None = None
+        self,
+        member: Member,
+        parts: ServerParts,
+        *,
+        first: Caller | None = None,
+        watches: Watches | None = None,
     ) -> None:
         self.name = member.spec.server
         self._parts = parts
@@ -132,10 +137,10 @@ class ManagedServer:
         """Wait until the server is ready, is known without being started, or has failed once."""
         return await self._supervisor.first_verdict()
 
-    def meet(self, host: Host | None) -> None:
-        """The host that the base connection declares the capabilities of; None: no longer any."""
-        self._first = host
-        if host is not None:
+    def meet(self, first: Caller | None) -> None:
+        """Whose host the base connection declares the capabilities of; None: no longer anybody's."""
+        self._first = first
+        if first is not None:
             self._align()
 
     async def forget(self, host: HostKey) -> None:
@@ -149,8 +154,8 @@ class ManagedServer:
 
     def host_side(self) -> HostSide:
         """See `Attendant`."""
-        names = back_channel.asking(self._first.capabilities) if self._first else back_channel.NONE
-        self._next_base = self._link(ConnectionKey(self.name, capabilities=names), self._first)
+        host, names = back_channel.of_caller(self._first)
+        self._next_base = self._link(ConnectionKey(self.name, capabilities=names), host)
         return self._next_base.host_side
 
     def idle_seconds(self) -> float:
@@ -298,11 +303,10 @@ class ManagedServer:
 
     def _align(self) -> None:
         """Make the base connection anew where it tells a legacy server of another host than the first."""
-        link = self._base
-        if link is None or self._first is None or link.upstream is None or link.in_use:
+        link, (host, names) = self._base, back_channel.of_caller(self._first)
+        if link is None or host is None or link.upstream is None or link.in_use:
             return
-        names = back_channel.asking(self._first.capabilities)
-        if link.upstream.era is Era.LEGACY and not link.serves(self._first.key, names):
+        if link.upstream.era is Era.LEGACY and not link.serves(host.key, names):
             self._supervisor.renew("the first host came")
 
     def _link(self, key: ConnectionKey, host: Host | None) -> Link:

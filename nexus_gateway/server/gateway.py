@@ -168,6 +168,8 @@ class _Greeting:
         self._relaying = relaying
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        if self._relaying and era_of(ctx) is Era.MODERN:
+            self._relaying.hosts.meet(ctx)
         result = await call_next(ctx)
         if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
             return self._greeted(ctx, result)

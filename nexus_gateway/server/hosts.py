@@ -16,8 +16,17 @@ from mcp.shared.subscriptions import event_from_wire
 from mcp_types import LOG_LEVEL_META_KEY, LoggingLevel
 
 from adapters.ports import Era, JsonObject
-from nexus_gateway.access.host import Host, HostKey
-from nexus_gateway.server.host_connection import Context, HostConnection, HostLink, channel_of, era_of
+from nexus_gateway.access.caller import Caller
+from nexus_gateway.access.host import HostKey
+from nexus_gateway.server.host_connection import (
+    CAPABILITY_OF,
+    Context,
+    HostConnection,
+    HostLink,
+    caller_of,
+    channel_of,
+    era_of,
+)
 from nexus_gateway.server.outbox import Outbox
 
 LEVELS: tuple[str, ...] = get_args(LoggingLevel)
@@ -45,7 +54,8 @@ class Hosts:
         self._streams = Outbox()  # to the bus, whose own queues are behind it
         self._request_logs: dict[_RequestLog, None] = {}
         self._tasks: anyio.abc.TaskGroup | None = None
-        self._joined: Callable[[Host], None] = lambda _host: None
+        self._joined: Callable[[Caller], None] = lambda _caller: None
+        self._modern: Caller | None = None
         self._left: Callable[[HostKey], None] = lambda _key: None
 
     async def run(self) -> None:
@@ -65,19 +75,28 @@ class Hosts:
             return
         self._links[link] = None
         link.connection.exit_stack.callback(self._leave, link)
-        self._joined(HostConnection(link))
+        self._joined(Caller(host=HostConnection(link)))
         if self._tasks is not None:
             self._tasks.start_soon(_deliver, link)
 
-    def present(self) -> list[Host]:
-        """The legacy hosts that are there, in the order in which they came."""
-        return [HostConnection(link) for link in self._links]
+    def meet(self, ctx: Context) -> None:
+        """A modern host sends a request. Its connection may be no longer, so it is the first that counts for all."""
+        if self._modern is None:
+            caller = caller_of(ctx)
+            if caller.host and not caller.host.capabilities.keys().isdisjoint(CAPABILITY_OF.values()):
+                self._modern = caller
+                self._joined(caller)
 
-    def follow(self, joined: Callable[[Host], None], left: Callable[[HostKey], None]) -> None:
-        """Have these told, without blocking, of each legacy host that is there, comes or goes."""
+    def present(self) -> list[Caller]:
+        """The legacy hosts that are there, in the order in which they came, and the first modern one."""
+        legacy = [Caller(host=HostConnection(link)) for link in self._links]
+        return legacy + ([self._modern] if self._modern else [])
+
+    def follow(self, joined: Callable[[Caller], None], left: Callable[[HostKey], None]) -> None:
+        """Have these told, without blocking, of each that is or gets present, and of each legacy host that goes."""
         self._joined, self._left = joined, left
-        for host in self.present():
-            joined(host)
+        for caller in self.present():
+            joined(caller)
 
     def least_level(self) -> str | None:
         """The least log level that any legacy host wants; None where none said."""

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from contextlib import AbstractAsyncContextManager
 from typing import Any, cast
 
 import anyio
@@ -13,7 +13,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.server import Server
 from mcp.server.stdio import stdio_server
 
-from nexus_gateway.server.stdio_wire import PipeLines, claimed_stdout, stdin_is_pipe, stdout_is_pipe
+from nexus_gateway.server.stdio_wire import on_pipes, stdio_pipes
 
 _CHUNK_BYTES = 65_536
 
@@ -22,14 +22,14 @@ async def serve_stdio(server: Server[Any], stop: anyio.Event) -> None:
     """Serve until the host closes stdin, or `stop` is set."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_cancel_when, stop, tasks.cancel_scope)
-        with ExitStack() as claims:
-            lines = PipeLines() if stdin_is_pipe() else StdinLines()
-            writer = claims.enter_context(claimed_stdout()) if stdout_is_pipe() else None
-            # Of a file, the SDK uses the iteration alone, or `write` and `flush`; without one it uses threads.
-            stdin, stdout = cast("anyio.AsyncFile[str]", lines), cast("anyio.AsyncFile[str] | None", writer)
-            async with stdio_server(stdin=stdin, stdout=stdout) as (read, write):
-                await server.run(read, write, server.create_initialization_options())
+        async with stdio_pipes() if on_pipes() else _sdk_streams() as (read, write):
+            await server.run(read, write, server.create_initialization_options())
         tasks.cancel_scope.cancel()
+
+
+def _sdk_streams() -> AbstractAsyncContextManager[tuple[Any, Any]]:
+    # Of a file, the SDK uses the iteration alone.
+    return stdio_server(stdin=cast("anyio.AsyncFile[str]", StdinLines()))
 
 
 async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
@@ -38,7 +38,7 @@ async def _cancel_when(stop: anyio.Event, scope: anyio.CancelScope) -> None:
 
 
 class StdinLines:
-    """The lines of a terminal or file on fd 0, read by a daemon thread, so that waiting for one can be cancelled.
+    """The lines of fd 0, a terminal or file, read by a daemon thread, so that waiting for one can be cancelled.
 
     The SDK's own reader blocks in a thread that nothing interrupts: SIGTERM would have to wait for the host's
     next message. Plain `os.read`, since a daemon thread that holds a buffered reader's lock aborts the

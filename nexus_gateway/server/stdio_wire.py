@@ -1,91 +1,145 @@
 """This process's stdin and stdout as pipes on the event loop: what hosts start a gateway with.
 
-Knows descriptors and lines. The SDK's own `stdio_server` hands each read, write and flush to a worker thread,
-which costs more than all else in a relayed call; here a message costs two system calls. Terminals, files and
-Windows are left to threads (see `server.stdio`): a terminal's descriptor is shared with the shell, which must not
-find it non-blocking.
+Knows descriptors, lines and JSON-RPC messages; nothing of MCP. The SDK's `stdio_server` hands each read, write and
+flush to a worker thread, which costs more than all else in a relayed call; here a message costs two system calls.
+Terminals, files and Windows stay with the SDK (see `server.stdio`): the shell shares a terminal's descriptor, and
+must not find it non-blocking.
 """
 
 import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
+from typing import Self
 
 import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import jsonrpc_message_adapter
 
 _CHUNK_BYTES = 65_536
 _LAST_FRAME_SECONDS = 1.0
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
-def is_pipe(descriptor: int) -> bool:
-    """Whether it is a pipe or socket on a system whose event loop can wait for one."""
-    if sys.platform == "win32":
-        return False
+def on_pipes() -> bool:
+    """Whether `stdio_pipes` can serve: fds 0 and 1 are pipes or sockets, and stderr is not the same one as stdout."""
     try:
-        mode = os.fstat(descriptor).st_mode
-    except OSError:
+        return _is_pipe(_STDIN) and _is_pipe(_STDOUT) and not os.path.sameopenfile(_STDOUT, _STDERR)
+    except OSError:  # one of them is closed
         return False
-    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
 
 
-def stdin_is_pipe() -> bool:
-    """Whether `PipeLines` can read fd 0."""
-    return is_pipe(_STDIN)
+def _is_pipe(descriptor: int) -> bool:
+    mode = os.fstat(descriptor).st_mode
+    return sys.platform != "win32" and (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode))
 
 
-def stdout_is_pipe() -> bool:
-    """Whether `claimed_stdout` can write to fd 1: a pipe that stderr does not write to as well."""
-    if not is_pipe(_STDOUT):
-        return False
+@asynccontextmanager
+async def stdio_pipes() -> AsyncIterator[tuple["MessageReader", "MessageWriter"]]:
+    """The two streams that the SDK's server runs on. Until the end of the block fd 1 is stderr: no print gets on the wire."""
+    with _claimed_stdout() as wire:
+        yield MessageReader(_STDIN), MessageWriter(wire)
+
+
+@contextmanager
+def _claimed_stdout() -> Iterator[int]:
+    wire = os.dup(_STDOUT)
+    blocking = os.get_blocking(wire)
     try:
-        return not os.path.sameopenfile(_STDOUT, _STDERR)
-    except OSError:
-        return True
+        os.dup2(_STDERR, _STDOUT)
+        os.set_blocking(wire, False)
+        yield wire
+    finally:
+        os.set_blocking(wire, blocking)
+        os.dup2(wire, _STDOUT)
+        os.close(wire)
 
 
-class PipeLines:
-    """The lines of a pipe. Waiting for one can be cancelled; a slow reader slows the writer, nothing piles up."""
+class MessageReader:
+    """The messages that come through a pipe, one a line; a line that is none comes as the exception it caused.
 
-    def __init__(self, descriptor: int = _STDIN) -> None:
+    Waiting can be cancelled. Reads only when asked: a slow reader slows the writer, nothing piles up.
+    """
+
+    def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._lines: list[bytes] = []  # whole ones, the next one last
+        self._partial: list[bytes] = []
+        self._closed = False
 
-    async def __aiter__(self) -> AsyncIterator[str]:
-        buffered: list[bytes] = []
-        while chunk := await self._read():
-            *whole, rest = chunk.split(b"\n")
-            for line in whole:
-                yield b"".join([*buffered, line]).decode("utf-8", errors="replace")
-                buffered.clear()
-            buffered.append(rest)
-        if any(buffered):
-            yield b"".join(buffered).decode("utf-8", errors="replace")
+    def __aiter__(self) -> Self:
+        return self
 
-    async def _read(self) -> bytes:
-        await anyio.wait_readable(self._descriptor)
-        return os.read(self._descriptor, _CHUNK_BYTES)
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message. Raises EndOfStream when the other side has closed, ClosedResourceError after `aclose`."""
+        while not self._lines:
+            if self._closed:
+                raise anyio.ClosedResourceError
+            await anyio.wait_readable(self._descriptor)
+            self._take(os.read(self._descriptor, _CHUNK_BYTES))
+        line = self._lines.pop()
+        try:
+            text = line.decode("utf-8", errors="replace")
+            return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
+        except ValueError as error:
+            return error
+
+    def _take(self, chunk: bytes) -> None:
+        if not chunk and not any(self._partial):
+            raise anyio.EndOfStream
+        *whole, rest = chunk.split(b"\n") if chunk else (b"", b"")  # at the end, what is there is a line
+        for line in whole:
+            self._lines.append(b"".join([*self._partial, line]))
+            self._partial.clear()
+        self._partial.append(rest)
+        self._lines.reverse()
+
+    async def aclose(self) -> None:
+        """Read no more; the descriptor stays open."""
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
 
 
-class PipeWriter:
-    """Writes text to a non-blocking pipe, for one writer at a time. Has of a file what the SDK's server uses."""
+class MessageWriter:
+    """Messages into a non-blocking pipe, one a line; senders that find it full wait in order.
+
+    A sender may be cancelled in the middle of its line. The rest of it is kept and goes before whatever is sent
+    next: half a line would make two messages unreadable.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._rest = memoryview(b"")
+        self._turn = anyio.Lock(fast_acquire=True)
+        self._closed = False
 
-    async def write(self, text: str) -> None:
-        """Write all of `text`. Raises OSError when nobody reads any more."""
-        self._rest = memoryview(text.encode())
-        try:
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message.
+
+        Raises:
+            BrokenResourceError: nobody reads any more.
+            ClosedResourceError: after `aclose`.
+            ValueError: it can't be written as JSON.
+        """
+        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        async with self._turn:
+            if self._closed:
+                raise anyio.ClosedResourceError
             await self._write_rest()
-        except anyio.get_cancelled_exc_class():
-            with anyio.move_on_after(_LAST_FRAME_SECONDS, shield=True):
-                await self._write_rest()  # half a message would be the last that the host reads
-            raise
-
-    async def flush(self) -> None:
-        """Nothing is held back."""
+            self._rest = memoryview(line)
+            await self._write_rest()
 
     async def _write_rest(self) -> None:
         while self._rest:
@@ -93,20 +147,23 @@ class PipeWriter:
                 written = os.write(self._descriptor, self._rest)
             except BlockingIOError:
                 await anyio.wait_writable(self._descriptor)
+            except OSError as error:
+                self._rest = memoryview(b"")
+                raise anyio.BrokenResourceError from error
             else:
                 self._rest = self._rest[written:]
 
+    async def aclose(self) -> None:
+        """Finish a line that was begun, within a second; the descriptor stays open."""
+        if self._closed:
+            return
+        self._closed = True
+        with anyio.move_on_after(_LAST_FRAME_SECONDS, shield=True):
+            async with self._turn:
+                await self._write_rest()
 
-@contextmanager
-def claimed_stdout() -> Iterator[PipeWriter]:
-    """A writer to what fd 1 was; until the end of the block fd 1 is stderr, so that a stray print stays off the wire."""
-    wire = os.dup(_STDOUT)
-    blocking = os.get_blocking(wire)
-    try:
-        os.dup2(_STDERR, _STDOUT)
-        os.set_blocking(wire, False)
-        yield PipeWriter(wire)
-    finally:
-        os.set_blocking(wire, blocking)
-        os.dup2(wire, _STDOUT)
-        os.close(wire)
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self.aclose()
