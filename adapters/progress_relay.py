@@ -4,7 +4,7 @@ Knows tokens and numbers. The SDK's own relay makes floats of integers and start
 so that one may come after the answer it belongs to.
 """
 
-import math
+import sys
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -91,6 +91,6 @@ class ProgressRelay:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         return None
     return value

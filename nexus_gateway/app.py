@@ -29,7 +29,8 @@ from nexus_gateway.settings import ServerSettings, Settings, diff
 from nexus_gateway.settings.live import LiveSettings
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.confirmation import Approvals
-from nexus_gateway.turn.service import TurnParts, TurnService
+from nexus_gateway.turn.parts import TurnParts
+from nexus_gateway.turn.service import TurnService
 from tool_registry.compiled_store import CompiledStore
 from tool_registry.routing import Gate
 

@@ -17,7 +17,7 @@ from adapters.upstream_double import FakeUpstream, fake_connect
 from nexus_gateway.fleet.fleet import Fleet, Member
 from nexus_gateway.fleet.supervisor import RestartPolicy, ServerState
 from nexus_gateway.registry.indexer import Indexer
-from nexus_gateway.turn.service import resolve
+from nexus_gateway.turn.naming import resolve
 from tool_registry.compiled_store import CompiledStore
 from tool_registry.tool import ToolId
 

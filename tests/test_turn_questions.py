@@ -7,8 +7,8 @@ from support.fake_turns import CALLER, DELETE, READ, FakeRules, call, service_of
 from support.making_tools import catalog_of
 
 from nexus_gateway.access.caller import Tenant
+from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import GroundKind, Outcome
-from nexus_gateway.turn.service import TurnOptions
 
 pytestmark = pytest.mark.anyio
 

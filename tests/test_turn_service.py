@@ -7,8 +7,8 @@ from support.making_tools import READS, STRING, definition
 
 from adapters.engine_double import ScriptedEngine
 from adapters.ports import Completion, ModelMissing, UpstreamRefused, UpstreamTimeout, UpstreamUnavailable
+from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import GroundKind, Outcome
-from nexus_gateway.turn.service import TurnOptions
 from tool_registry.routing import Gate
 from tool_registry.tool import ToolId
 

@@ -19,7 +19,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED
 
 from adapters.ports import Era
-from nexus_gateway.bench.client import Client, Target, open_client
+from nexus_gateway.bench.client import Client, Target, end_of, open_client
 from nexus_gateway.bench.echo_server import ECHO
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.fastmcp_venv import FastMcp
@@ -35,7 +35,6 @@ _QUIET_SAMPLES = 4
 _SAMPLE_SECONDS = 0.25
 _QUIET_CPU_SECONDS = 0.02
 _STOP_SECONDS = 10
-_LOG_SHOWN = 2_000
 
 Command = Callable[[Target, Era, Path], Target]
 """From the upstream, the era and a scratch folder to what a client of this arm starts or dials."""
@@ -148,7 +147,7 @@ async def open_arm(arm: Arm, upstream: Target, era: Era, folder: Path) -> AsyncI
     before = set(psutil.Process().children())
     started = time.perf_counter()
     log = folder / "stderr.log"
-    async with open_client(target, era, stderr=log) as client:
+    async with open_client(arm.name, target, era, stderr=log) as client:
         process = None if isinstance(target, str) else _new_child(before)
         await client.list_tools()
         first_list = time.perf_counter() - started
@@ -180,11 +179,7 @@ async def _first_answer(name: str, client: Client, log: Path) -> None:
                 if error.error.code == CONNECTION_CLOSED:
                     break
             await anyio.sleep(_POLL_SECONDS)
-    raise BenchError(f"{name}: no answer from the upstream: {last[:500]}\n{_end_of(log)}".rstrip())
-
-
-def _end_of(log: Path) -> str:
-    return log.read_text(encoding="utf-8", errors="replace")[-_LOG_SHOWN:] if log.exists() else ""
+    raise BenchError(f"{name}: no answer from the upstream: {last[:500]}\n{end_of(log)}".rstrip())
 
 
 async def _settled(process: psutil.Process | None) -> None:

@@ -12,11 +12,13 @@ from typing import Any, TypeAlias
 import anyio
 from mcp import ClientSession, StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp_types import Implementation
 
 from adapters.envelope import Envelope
 from adapters.ports import Era, JsonObject
+from nexus_gateway.bench.errors import BenchError
 
 REQUEST_SECONDS = 120.0
 """Deadline of one request; nothing measured comes near it."""
@@ -24,6 +26,7 @@ REQUEST_SECONDS = 120.0
 Target: TypeAlias = tuple[str, ...] | str
 """A command line, or the URL of a streamable HTTP endpoint."""
 
+_LOG_SHOWN = 2_000
 _INFO = {"name": "nexus-gateway-bench", "version": "1"}
 
 
@@ -53,8 +56,12 @@ class Client:
 
 
 @asynccontextmanager
-async def open_client(target: Target, era: Era, *, stderr: Path) -> AsyncIterator[Client]:
-    """Start or dial `target` and negotiate `era`. A command's stderr goes to the end of a file."""
+async def open_client(name: str, target: Target, era: Era, *, stderr: Path) -> AsyncIterator[Client]:
+    """Start or dial `target` and negotiate `era`. A command's stderr goes to the end of a file.
+
+    Raises:
+        BenchError: the handshake failed; names the arm `name`. Inside an exception group, as the SDK has it.
+    """
     async with AsyncExitStack() as stack:
         if isinstance(target, str):
             streams = await stack.enter_async_context(streamable_http_client(target))
@@ -65,6 +72,15 @@ async def open_client(target: Target, era: Era, *, stderr: Path) -> AsyncIterato
         dispatcher: JSONRPCDispatcher[Any] = JSONRPCDispatcher(*streams)
         info = Implementation.model_validate(_INFO)
         session = await stack.enter_async_context(ClientSession(dispatcher=dispatcher, client_info=info))
-        with anyio.fail_after(REQUEST_SECONDS):
-            await (session.initialize() if era is Era.LEGACY else session.discover())
+        try:
+            with anyio.fail_after(REQUEST_SECONDS):
+                await (session.initialize() if era is Era.LEGACY else session.discover())
+        except (MCPError, TimeoutError) as error:
+            cause = str(error) or f"no answer within {REQUEST_SECONDS:g} s"
+            raise BenchError(f"{name}: not connected: {cause}\n{end_of(stderr)}".rstrip()) from error
         yield Client(dispatcher, Envelope(era, session.protocol_version or "", _INFO, {}))
+
+
+def end_of(log: Path) -> str:
+    """The last words of a process."""
+    return log.read_text(encoding="utf-8", errors="replace")[-_LOG_SHOWN:] if log.exists() else ""

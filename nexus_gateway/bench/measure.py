@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from adapters.ports import Era
 from nexus_gateway.bench.arms import LiveArm
 
 
@@ -17,12 +18,16 @@ class Plan:
         calls: for a number of concurrent callers, calls of one arm in one round.
         warm_up: calls of each arm before the first round.
         lists: listings of one arm in one round.
+        transports: of the upstream.
+        eras: spoken by all sides.
     """
 
     rounds: int = 30
     calls: Mapping[int, int] = field(default_factory=lambda: {1: 20, 8: 96, 64: 192})
     warm_up: int = 100
     lists: int = 2
+    transports: Sequence[str] = ("stdio", "http")
+    eras: Sequence[Era] = tuple(Era)
 
 
 QUICK = Plan(rounds=5)

@@ -11,7 +11,6 @@ from nexus_gateway.bench.arms import Arm, LiveArm, open_arm, upstream_of
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.measure import Plan, Samples, measure_calls, measure_lists
 
-TRANSPORTS = ("stdio", "http")
 LISTED_TOOLS = 500
 
 
@@ -53,8 +52,7 @@ class Progress:
 
 def steps(arms: int, plan: Plan) -> int:
     """How often a run advances its progress."""
-    samples = plan.rounds * arms
-    return len(Era) * samples * (len(TRANSPORTS) * len(plan.calls) + 1)
+    return plan.rounds * arms * len(plan.eras) * (len(plan.transports) * len(plan.calls) + 1)
 
 
 async def run(arms: Sequence[Arm], plan: Plan, progress: Progress) -> Run:
@@ -79,8 +77,8 @@ async def _run(arms: Sequence[Arm], plan: Plan, progress: Progress) -> Run:
     cases: list[Case] = []
     lists: dict[Era, Samples] = {}
     footprints: list[Footprint] = []
-    for era in Era:
-        for transport in TRANSPORTS:
+    for era in plan.eras:
+        for transport in plan.transports:
             case = f"{transport} upstream, {era} era"
             progress.say(f"{case}: starting")
             async with _opened(arms, transport, era, tools=1) as live:

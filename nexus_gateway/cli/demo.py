@@ -20,8 +20,8 @@ from nexus_gateway.demo.scenario import SCENARIO, DemoTurn
 from nexus_gateway.demo.workspace import demo_servers, seed_workspace
 from nexus_gateway.server.rendering import render, turn_meta
 from nexus_gateway.settings import LogSettings, ServerSettings, Settings
+from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import Outcome, TurnResult
-from nexus_gateway.turn.service import TurnOptions
 
 app = typer.Typer(rich_markup_mode=None)
 

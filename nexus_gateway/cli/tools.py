@@ -14,7 +14,7 @@ from nexus_gateway.cli.output import clip, err, out, print_json, print_table
 from nexus_gateway.cli.session import exit_with, run_with_gateway
 from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.server.rendering import render_description, render_found
-from nexus_gateway.turn.service import resolve
+from nexus_gateway.turn.naming import resolve
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
 from tool_registry.suspicion import suspicions

@@ -16,8 +16,8 @@ from nexus_gateway.cli.output import err, out, print_json
 from nexus_gateway.cli.session import exit_with, read_line, run_with_gateway
 from nexus_gateway.server.rendering import render, turn_meta
 from nexus_gateway.telemetry.turn_line import log_turn
+from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import MissingArgument, Outcome, TurnResult
-from nexus_gateway.turn.service import TurnOptions
 from nexus_gateway.turn.slots import main_type
 
 app = typer.Typer(rich_markup_mode=None)

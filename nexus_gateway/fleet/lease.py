@@ -1,8 +1,9 @@
 """Whose calls a connection with a back-channel carries, so that a server's question never reaches another host.
 
 A question over a legacy connection does not say which call it belongs to. So a connection carries the calls of one
-host at a time; others wait in order. Two things make it that host's for good: a call that was given up, since its
-server may still ask about it, and roots, which a server asks for once and keeps.
+host at a time; others wait in order, and get another connection while its user is asked something. Two things make
+it that host's for good: a call that was given up, since its server may still ask about it, and roots, which a server
+asks for once and keeps.
 
 Known limit: a server that asks after it has answered asks whoever holds the connection then. The protocol wants
 questions to belong to a running request.
@@ -47,6 +48,7 @@ class Lease:
             anyio.CancelScope, Host
         ] = {}  # all of one host; each came over a request of its own
         self._waiting: deque[_Waiter] = deque()
+        self._questions = 0  # out to the holder's user
         self._closed = False
 
     @property
@@ -66,8 +68,13 @@ class Lease:
         return bool(self._calls or self._waiting)
 
     def serves(self, host: HostKey) -> bool:
-        """Whether this host may have it, if need be after waiting."""
-        return not self._closed and self._owner in (None, host)
+        """Whether this host may have it, if need be after waiting.
+
+        While a user ponders a question only the host that was asked may: others would wait for a person.
+        """
+        if self._closed or self._owner not in (None, host):
+            return False
+        return not self._questions or self.holder == host
 
     async def enter(self, host: Host, scope: anyio.CancelScope) -> bool:
         """Wait for the connection. False: it is not for this host any more, choose another.
@@ -111,7 +118,7 @@ class Lease:
             raise HostRefused(
                 _NOBODY_TO_ASK, f"{method}: no host has a call running that this could belong to"
             )
-        with self._stopped_clock(), anyio.move_on_after(QUESTION_SECONDS):
+        with self._asking(host.key), self._stopped_clock(), anyio.move_on_after(QUESTION_SECONDS):
             return await host.ask(method, params)
         raise HostRefused(_NOBODY_TO_ASK, f"{method}: the host did not answer within {QUESTION_SECONDS:g} s")
 
@@ -147,6 +154,15 @@ class Lease:
         for waiter in [waiter for waiter in self._waiting if which(waiter)]:
             self._waiting.remove(waiter)
             waiter.settled.set()
+
+    @contextmanager
+    def _asking(self, host: HostKey) -> Iterator[None]:
+        self._questions += 1
+        self._dismiss(lambda waiter: waiter.host.key != host)
+        try:
+            yield
+        finally:
+            self._questions -= 1
 
     @contextmanager
     def _stopped_clock(self) -> Iterator[None]:

@@ -192,8 +192,11 @@ class Supervisor:
             cause += (
                 f" ({failed_starts} starts failed in a row: tried again in {seconds:.0f} s, or when called)"
             )
+        news = failures <= 1 or resting != self.status.resting
         self._set(state=ServerState.DOWN, cause=cause, attempts=failures, resting=resting)
-        log.warning("upstream.down", server=self.member.spec.server, cause=cause, failures=failures)
+        # A server that stays down would fill the log with the same line.
+        write = log.warning if news else log.debug
+        write("upstream.down", server=self.member.spec.server, cause=cause, failures=failures)
         # Never in a tight loop, however many wait for it.
         earliest = anyio.current_time() + min(seconds, self._policy.first_seconds)
         with anyio.move_on_after(seconds):

@@ -6,7 +6,7 @@ from typing import Any
 from adapters.ports import HostRefused, JsonObject, ProgressCallback, UpstreamRefused
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.server.rounds import until_complete
-from nexus_gateway.turn.service import Calls
+from nexus_gateway.turn.parts import Calls
 from tool_registry.catalog import ToolCatalog
 
 

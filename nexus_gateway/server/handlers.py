@@ -16,8 +16,9 @@ from nexus_gateway.server.meta_tools import META_TOOLS
 from nexus_gateway.server.questions import question
 from nexus_gateway.telemetry.turn_line import log_turn
 from nexus_gateway.turn.confirmation import PendingTokens, TokenError
+from nexus_gateway.turn.parts import Calls, TurnOptions
 from nexus_gateway.turn.result import Outcome, PendingCall, TurnResult
-from nexus_gateway.turn.service import Calls, TurnOptions, TurnService
+from nexus_gateway.turn.service import TurnService
 from nexus_gateway.turn.validation import problems
 
 log = structlog.get_logger(__name__)

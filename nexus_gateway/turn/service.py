@@ -3,18 +3,19 @@
 Knows the index, the writer and the fleet by what they do; the host's protocol is the server's business.
 """
 
-import difflib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import anyio
 import anyio.to_thread
 
-from adapters.ports import Embedder, JsonObject, ModelError, ProgressCallback, UpstreamError, UpstreamRefused
+from adapters.ports import ModelError, UpstreamError, UpstreamRefused
 from nexus_gateway.access.caller import Caller
-from nexus_gateway.turn.arguments import ArgumentWriter, Draft
-from nexus_gateway.turn.confirmation import Approvals, ConfirmPolicy, needs_confirmation
+from nexus_gateway.turn.arguments import Draft
+from nexus_gateway.turn.confirmation import needs_confirmation
+from nexus_gateway.turn.naming import resolve
+from nexus_gateway.turn.parts import TurnOptions, TurnParts, reads_only
 from nexus_gateway.turn.result import (
     Ground,
     GroundKind,
@@ -26,93 +27,13 @@ from nexus_gateway.turn.result import (
 )
 from nexus_gateway.turn.routing_text import in_other_script, routing_text
 from nexus_gateway.turn.validation import problems
-from tool_registry.catalog import ToolCatalog
 from tool_registry.index import CompiledTool, RoutingIndex, compile_tool
-from tool_registry.routing import Gate, RoutingDecision, RoutingOutcome, decide, rank
+from tool_registry.routing import RoutingDecision, RoutingOutcome, decide, rank
 from tool_registry.schema import properties
-from tool_registry.tool import Tool, ToolId
+from tool_registry.tool import Tool
 
 HEARING_PATIENCE_SECONDS = 15.0
 """How long a name that no tool has yet waits for servers that are still starting."""
-
-
-class Calls(Protocol):
-    """The fleet, as far as a turn needs it."""
-
-    @property
-    def catalog(self) -> ToolCatalog:
-        """The present snapshot."""
-        ...
-
-    async def first_sync(self) -> Sequence[object]:
-        """Wait until each server has listed its tools or has failed once."""
-        ...
-
-    async def call_tool(
-        self,
-        server: str,
-        tool: str,
-        params: Mapping[str, Any],
-        *,
-        caller: Caller | None = None,
-        on_progress: ProgressCallback | None = None,
-    ) -> JsonObject:
-        """Call on behalf of a caller, whose host the upstream may ask; raises UpstreamError."""
-        ...
-
-
-class Rules(Protocol):
-    """What the user configured about tools; `Settings` is one."""
-
-    def confirm_policy(self, tool: ToolId) -> ConfirmPolicy:
-        """When to ask before a call."""
-        ...
-
-    def approved_read_only(self, tool: ToolId) -> bool | None:
-        """What the user says about a tool being read-only; None where nothing is said."""
-        ...
-
-
-def reads_only(rules: Rules, tool: Tool) -> bool:
-    """Whether `nexus_read` may call a tool: the user's word counts, then the annotation."""
-    approved = rules.approved_read_only(tool.id)
-    return tool.annotations.read_only is True if approved is None else approved
-
-
-Ready = Callable[[ProgressCallback | None], Awaitable[RoutingIndex]]
-"""Wait until servers have been heard and tools compiled; reports progress. Raises ModelError."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnOptions:
-    """How one request is to be treated.
-
-    Attributes:
-        dry_run: stop before the call.
-        assume_yes: the user's yes was given beforehand.
-        read_only: tools that may change something are out of reach.
-        meta: the host's `_meta` for the upstream, connection-owned keys removed.
-    """
-
-    dry_run: bool = False
-    assume_yes: bool = False
-    read_only: bool = False
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    on_progress: ProgressCallback | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TurnParts:
-    """What a turn is made of."""
-
-    calls: Calls
-    ready: Ready
-    embedder: Callable[[], Awaitable[Embedder]]
-    writer: ArgumentWriter
-    approvals: Approvals
-    rules: Rules
-    gate: Gate
-    deadline_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,16 +320,3 @@ def _confirming(result: TurnResult, tool: Tool) -> TurnResult:
     )
     message = f"{tool.id} {why}: it runs only after a yes."
     return replace(result, outcome=Outcome.NEEDS_INPUT, message=message, pending=pending, confirm=True)
-
-
-def resolve(catalog: ToolCatalog, reference: str) -> Tool | str:
-    """The tool that `reference` names, or what to say where there is none or more than one."""
-    exact = [tool for tool in catalog if str(tool.id) == reference]
-    named = exact or [tool for tool in catalog if tool.id.name == reference]
-    if len(named) == 1:
-        return named[0]
-    if named:
-        return f"Several servers have a tool {reference!r}: {', '.join(str(tool.id) for tool in named[:10])}. Name one."
-    close = difflib.get_close_matches(reference, [str(tool.id) for tool in catalog], n=3, cutoff=0.4)
-    hint = f" Close: {', '.join(close)}." if close else " find_tools lists what there is."
-    return f"No tool is named {reference[:200]!r}.{hint}"

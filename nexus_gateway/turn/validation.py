@@ -9,7 +9,6 @@ import jsonschema_rs
 
 from adapters.ports import AdapterError
 
-
 MAX_DEPTH = 200
 """Of arguments. The checker and the writers of answers, which may repeat arguments, end at some 250 levels."""
 
@@ -70,7 +69,10 @@ def problems(arguments: Mapping[str, Any], schema: object) -> list[str]:
         checker = compile_checker(schema)
     except SchemaUnusableError:
         return []
-    return [_line(error) for error in checker.iter_errors(dict(arguments))]
+    try:
+        return [_line(error) for error in checker.iter_errors(dict(arguments))]
+    except UnicodeError:
+        return ["some text is not valid Unicode (half of a surrogate pair)"]
 
 
 def _nests_deeper(value: object, levels: int) -> bool:

@@ -30,9 +30,9 @@ def said(text):
     return {"content": [{"type": "text", "text": text}], "structuredContent": {"said": text}}
 
 
-def messages(call):
+def messages(call, progress_token):
     """What a server may say during a call, valid so far. Answers are about the call itself or about nothing."""
-    token = {"progressToken": call, "progress": 1, "total": 2, "message": "half"}
+    token = {"progressToken": progress_token, "progress": 1, "total": 2, "message": "half"}
     form = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
     about = [
         {"id": call, "result": said("flooded")},
@@ -52,10 +52,10 @@ def messages(call):
     return [{"jsonrpc": "2.0", **message} for message in (*about, *other, *other)]
 
 
-def flood(call, count):
+def flood(call, count, progress_token):
     global FLOODS  # noqa: PLW0603 - one counter of one small process
     FLOODS += 1
-    fuzzer = Fuzzer(f"{sys.argv[1]} {FLOODS}", messages(call))
+    fuzzer = Fuzzer(f"{sys.argv[1]} {FLOODS}", messages(call, progress_token))
     for _ in range(count):
         sys.stdout.buffer.write(fuzzer.line() + b"\n")
     sys.stdout.buffer.flush()
@@ -81,7 +81,7 @@ def handle(message):
     elif method == "tools/list":
         write({"id": call, "result": {"tools": TOOLS}})
     elif method == "tools/call" and params["name"] == "flood":
-        flood(call, params["arguments"]["count"])
+        flood(call, params["arguments"]["count"], params.get("_meta", {}).get("progressToken", call))
     elif method == "tools/call":
         write({"id": call, "result": said(params["arguments"]["token"])})
     else:

@@ -258,8 +258,13 @@ async def fuzz(count, seed, folder, only=None):
         report[key] = {"messages": messages_of_part, "seconds": seconds, "faults": len(faults) - known}
         if outcome is not None:
             report[key]["ended"] = outcome
-    crashes = (folder / "stderr").read_text(errors="replace").count("Traceback")
-    return report | {"tracebacks": crashes, "faults": len(faults), "first_faults": faults[:10]}
+    crashes = (folder / "stderr").read_text(errors="replace").split("Traceback")[1:]
+    return report | {
+        "tracebacks": len(crashes),
+        "first_tracebacks": [crash[:2_000] for crash in crashes[:3]],
+        "faults": len(faults),
+        "first_faults": faults[:10],
+    }
 
 
 def main():

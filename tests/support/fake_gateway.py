@@ -24,7 +24,8 @@ from nexus_gateway.settings import Settings
 from nexus_gateway.settings.snapshot import ServerSettings
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.confirmation import Approvals, PendingTokens
-from nexus_gateway.turn.service import TurnParts, TurnService
+from nexus_gateway.turn.parts import TurnParts
+from nexus_gateway.turn.service import TurnService
 from tool_registry.compiled_store import CompiledStore
 from tool_registry.routing import Gate
 

@@ -10,7 +10,8 @@ from adapters.engine_double import ScriptedEngine
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.confirmation import Approvals
-from nexus_gateway.turn.service import TurnOptions, TurnParts, TurnService
+from nexus_gateway.turn.parts import TurnOptions, TurnParts
+from nexus_gateway.turn.service import TurnService
 from tool_registry.routing import Gate
 
 CALLER = Caller()
