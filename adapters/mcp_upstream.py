@@ -126,7 +126,11 @@ class _Connection:
             if isinstance(cause, UpstreamError):
                 self._failure = cause
                 return
-            log.warning("upstream.transport_failed", server=self._spec.server, exc_info=True)
+            # Whoever ends a connection says why; what then breaks in its transport is no news.
+            if self._ending.cause in {None, CLOSED_BY_US}:
+                log.warning("upstream.transport_failed", server=self._spec.server, exc_info=True)
+            else:
+                log.debug("upstream.transport_failed", server=self._spec.server, exc_info=True)
             self._failure = UpstreamUnavailable(
                 self._spec.server, f"{self._spec.server}: the connection failed: {cause}"
             )

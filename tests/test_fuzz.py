@@ -12,11 +12,13 @@ from itertools import pairwise
 import anyio
 import pytest
 from soak.fuzz import MARK_A, fuzz, messages
+from starlette.requests import Request
 from support.fuzzing import Fuzzer
 
 from adapters.careful_dispatcher import SMALLEST_STEP
 from adapters.mcp_upstream import connect
 from adapters.ports import HostSide, StdioSpec, UpstreamRefused, UpstreamSpec
+from nexus_gateway.server.http import expecting_breaks
 from nexus_gateway.turn.validation import problems
 
 SEED, SECONDS, CALLS = 11, 30, 50
@@ -144,6 +146,22 @@ def nested(levels):
 def test_arguments_that_nest_too_deeply_are_said_to_be_wrong(levels):
     assert problems({"a": nested(levels)}, {"type": "object"}) == ["nested more than 200 levels deep"]
     assert problems({"a": nested(199)}, {"type": "object"}) == []
+
+
+def test_wrong_arguments_that_are_no_unicode_are_said_to_be_wrong():
+    wrong = problems({"a": "\ud800"}, {"type": "object", "properties": {"a": {"type": "integer"}}})
+    assert wrong == ["some text is not valid Unicode (half of a surrogate pair)"]
+
+
+@pytest.mark.anyio
+async def test_a_host_that_hangs_up_while_it_sends_is_no_crash():
+    async def app(scope, receive, send):
+        await Request(scope, receive).body()
+
+    async def hangs_up():
+        return {"type": "http.disconnect"}
+
+    await expecting_breaks(app)({"type": "http"}, hangs_up, None)
 
 
 FAILS = """

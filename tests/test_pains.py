@@ -1,7 +1,7 @@
 """What users of other gateways suffer from, each with the tests that show it does not happen here.
 
 The table names every pain in the words of its sufferers and the tests that stand for it. Those that no other module
-has are below.
+has are below, and in `test_pains_lifecycle.py` where they need real servers. `LATER` says which are not dealt with yet.
 """
 
 import re
@@ -24,6 +24,114 @@ FACTS = TESTS.parents[1] / "shared" / "facts" / "mcp.md"
 in_both_eras = pytest.mark.parametrize("era", BOTH_ERAS)
 
 PAINS = {
+    "Lifecycle": {
+        "processes never end (2,018 processes, 38.9 GB in 14 days)": [
+            "test_leaks.py::test_200_http_hosts_leave_nothing_behind",
+            "test_leaks.py::test_200_http_hosts_that_hang_up_during_a_call_leave_nothing_running",
+            "test_leaks.py::test_20_stdio_hosts_leave_no_process_behind",
+            "test_leaks.py::test_200_restarts_of_an_upstream_leave_nothing_behind",
+            "test_process_end.py::test_closing_stdin_ends_all",
+            "test_process_end.py::test_a_signal_while_servers_and_models_start_ends_all",
+            "test_fleet_power.py::test_an_idle_server_is_stopped_with_its_process_and_comes_back_when_called",
+            "test_fleet_hosts.py::test_a_hosts_own_connection_ends_with_the_host_and_an_idle_one_by_itself",
+        ],
+        "grandchildren outlive servers": [
+            "test_mcp_upstream.py::test_a_grandchild_ends_with_the_connection",
+            "test_mcp_upstream.py::test_a_grandchild_ends_when_the_server_exits_by_itself",
+            "test_process_end.py::test_a_signal_during_a_call_ends_all",
+        ],
+        "one process per server x namespace": [
+            "test_pains_lifecycle.py::test_hosts_without_a_back_channel_share_one_process",
+            "test_fleet_hosts.py::test_one_connection_to_a_modern_server_serves_every_host_with_its_own_capabilities",
+            "test_fleet_hosts.py::test_the_number_of_connections_is_capped_and_the_longest_idle_one_makes_room",
+        ],
+        "each refresh leaks a session": [
+            "test_pains_lifecycle.py::test_refreshing_opens_no_session",
+            "test_fleet_reload.py::test_a_reload_touches_only_what_changed",
+        ],
+        "one bad server takes all tools down": [
+            "test_fleet_life.py::test_a_slow_and_a_crashing_server_are_named_with_their_cause_and_leave_the_others_alone",
+            "test_fleet_listings.py::test_a_server_that_does_not_list_leaves_the_others_alone",
+            "test_long_soak.py::test_every_call_is_answered_rightly_or_fails_clearly_while_servers_misbehave",
+        ],
+        "a call hangs for ever when the stdio child dies": [
+            "test_pains_lifecycle.py::test_a_call_ends_when_its_server_dies_even_if_a_grandchild_holds_its_output",
+            "test_mcp_upstream.py::test_a_killed_server_is_told_by_signal",
+            "test_mcp_upstream.py::test_all_running_calls_learn_of_the_end",
+            "test_fleet_life.py::test_a_call_in_flight_fails_when_its_server_dies_and_is_not_repeated",
+        ],
+    },
+    "Transports": {
+        "stale session after an upstream restart (404 not re-initialised)": [
+            "test_pains_lifecycle.py::test_a_session_that_the_server_forgot_is_begun_anew_and_its_tools_stay",
+            "test_pains_lifecycle.py::test_a_restarted_http_server_is_back_and_nobody_else_notices",
+            "test_mcp_upstream_http.py::test_stale_session_after_an_upstream_restart_ends_the_connection",
+            "test_mcp_upstream_http.py::test_a_session_that_is_lost_between_calls_is_noticed_at_once",
+        ],
+        "tools vanish once a session expires": [
+            "test_pains_lifecycle.py::test_a_session_that_the_server_forgot_is_begun_anew_and_its_tools_stay",
+            "test_pains_lifecycle.py::test_tools_stay_listed_while_their_server_lets_nobody_in",
+        ],
+        "an SSE drop kills the proxy": [
+            "test_mcp_upstream_http.py::test_an_sse_drop_kills_no_proxy_the_stream_of_notices_is_opened_again_each_time",
+            "test_mcp_upstream_pushes.py::test_an_sse_server_that_dies_ends_its_calls_and_its_connection",
+            "test_pains_lifecycle.py::test_a_restarted_http_server_is_back_and_nobody_else_notices",
+            "test_listen_stream.py::test_after_a_loss_it_listens_again_and_tells_that_all_may_have_changed",
+        ],
+        "list_changed never reaches clients": [
+            "test_pains_lifecycle.py::test_a_host_hears_that_an_upstream_lists_other_tools",
+            "test_relay_notices.py::test_every_legacy_host_hears_of_changed_lists",
+            "test_relay_notices.py::test_a_modern_host_hears_over_its_stream_of_what_it_wants",
+            "test_fleet_listings.py::test_a_silent_server_is_listed_again_at_every_interval",
+        ],
+        "buffering kills progress": [
+            "test_pains_lifecycle.py::test_progress_reaches_a_host_before_there_is_a_result",
+            "test_mcp_upstream_pushes.py::test_progress_is_told_raw_in_order_and_before_the_answer",
+        ],
+        "elicitation replies dropped": [
+            "test_pains_lifecycle.py::test_answers_of_two_users_reach_the_server_that_asked_each_for_its_call",
+            "test_relay_questions.py::test_a_modern_host_answers_a_modern_upstream_whose_state_it_cannot_read",
+            "test_relay_questions.py::test_of_many_hosts_and_calls_at_once_each_hears_its_own_question_and_gets_its_own_answer",
+        ],
+        "upstream `instructions` discarded": [
+            "test_pains_lifecycle.py::test_a_host_is_told_an_upstreams_instructions",
+            "test_relay.py::test_instructions_are_merged_and_say_whose_they_are",
+        ],
+        "proxying 10-100x slower than direct (a fresh session per call)": [
+            "test_pains_lifecycle.py::test_many_calls_have_one_session",
+        ],
+    },
+    "Auth and tenants": {
+        "session pool leaks state between users": [
+            "test_fleet_hosts.py::test_two_hosts_on_one_real_server_never_get_each_others_question",
+            "test_fleet_hosts.py::test_after_a_call_that_was_given_up_its_late_question_does_not_reach_the_next_host",
+            "test_relay_notices.py::test_a_log_message_that_is_for_one_host_reaches_no_other",
+            "test_large_results.py::test_nobody_else_reads_a_result",
+            "test_confirmation_flow.py::test_a_token_is_good_for_its_caller_alone",
+            "test_turn_questions.py::test_an_approval_is_of_one_tenant",
+        ],
+        "search reveals tools the caller may not call": [
+            "test_routing.py::test_a_tool_the_caller_may_not_see_is_never_scored_not_even_by_name",
+            "test_lookaside.py::test_invisible_tools_never_reach_the_top",
+        ],
+    },
+    "Search": {
+        "exact tool name missed in the top N": [
+            "test_routing.py::test_a_request_that_names_a_tool_is_routed_there_whatever_the_vectors_say",
+            "test_routing.py::test_a_named_tool_is_routed_even_below_the_floor",
+        ],
+        "server-name tokens dominate BM25": [
+            "test_lexical.py::test_a_word_of_the_name_weighs_more_than_one_of_the_server",
+        ],
+        "an unanswerable request returns five wrong tools instead of none": [
+            "test_routing.py::test_nothing_close_is_no_tool",
+            "test_turn_service.py::test_nothing_near_is_no_tool_with_the_reason",
+        ],
+        "everything re-embedded per session": [
+            "test_indexer.py::test_a_second_start_computes_nothing_and_gives_the_same_index",
+            "test_indexer.py::test_a_second_start_with_500_real_tools_embeds_none_says_the_log",
+        ],
+    },
     "Schemas": {
         "`$defs/$ref` unresolved": [
             "test_schema.py::test_local_references_are_inlined_with_their_siblings_kept",
@@ -92,6 +200,17 @@ PAINS = {
     },
 }
 
+LATER = {
+    "Auth and tenants": {
+        "another user's OAuth token used": "the gateway signs in nowhere yet: servers get what is configured",
+        "credentials keyed by URL mix tenants": "there is one tenant, and its credentials are a server's own",
+    },
+    "Search": {
+        'vocabulary mismatch ("check my inbox")': "to be measured with the routing that is trained for tools",
+    },
+}
+"""Not dealt with yet, and why."""
+
 
 def listed_pains(heading):
     """The pains of one line of the facts file, as they are written there."""
@@ -114,12 +233,13 @@ def test_each_pain_has_tests_that_exist(heading):
 @pytest.mark.skipif(not FACTS.exists(), reason="needs the shared facts")
 @pytest.mark.parametrize("heading", [heading for heading in PAINS if heading != "Results"])
 def test_no_pain_is_forgotten(heading):
-    asked = listed_pains(heading)
-    assert {normal(pain) for pain in PAINS[heading]} == {normal(pain) for pain in asked}
+    named = [*PAINS[heading], *LATER.get(heading, {})]
+    assert sorted(map(normal, named)) == sorted(map(normal, listed_pains(heading)))
 
 
 def normal(pain):
-    return " ".join(pain.casefold().split())
+    typed = pain.casefold().replace("\N{MULTIPLICATION SIGN}", "x").replace("\N{EN DASH}", "-")
+    return " ".join(typed.split())
 
 
 REFERRED = {

@@ -119,15 +119,19 @@ def _fastmcp(fastmcp: FastMcp, upstream: Target) -> Target:
 
 
 @contextmanager
-def upstream_of(transport: str, tools: int) -> Iterator[Target]:
-    """The upstream: a command for each arm to start, or the URL of one that runs."""
+def upstream_of(transport: str, tools: int, folder: Path) -> Iterator[Target]:
+    """The upstream: a command for each arm to start, or the URL of one that runs, its log in `folder`."""
     if transport == "stdio":
         yield echo_command("stdio", tools)
         return
-    with subprocess.Popen(echo_command("http", tools), stdout=subprocess.PIPE, text=True) as process:
+    log, command = folder / "upstream.log", echo_command("http", tools)
+    with (
+        log.open("w", encoding="utf-8") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+    ):
         try:
             if process.stdout is None or not (url := process.stdout.readline().strip()):
-                raise BenchError("the echo server did not start; its error is above")
+                raise BenchError(f"the echo server did not start: {end_of(log)}")
             yield url
         finally:
             process.terminate()

@@ -64,6 +64,7 @@ def _serve_http(server: Server[Any]) -> None:
     import uvicorn  # noqa: PLC0415 - a stdio server starts without it
 
     listener = socket.create_server(("127.0.0.1", 0))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it
     sys.stdout.write(f"http://127.0.0.1:{listener.getsockname()[1]}{_PATH}\n")
     sys.stdout.flush()
     app = server.streamable_http_app(streamable_http_path=_PATH)

@@ -99,7 +99,7 @@ async def _opened(
     """Every arm, started one after the other, each when the last has come to rest."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nexus-bench-")))
-        upstream = stack.enter_context(upstream_of(transport, tools))
+        upstream = stack.enter_context(upstream_of(transport, tools, folder))
         yield [await stack.enter_async_context(open_arm(arm, upstream, era, folder)) for arm in arms]
 
 

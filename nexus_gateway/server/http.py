@@ -16,6 +16,7 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from nexus_gateway.settings import HttpSettings
@@ -89,7 +90,7 @@ async def serve_http(
 ) -> None:
     """Serve on `listening`, closed at the end, until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
     config = uvicorn.Config(
-        _answering_when_stopped(build_app(server, settings, token=token)),
+        expecting_breaks(build_app(server, settings, token=token)),
         log_level="warning",
         timeout_graceful_shutdown=DRAIN_SECONDS,
     )
@@ -108,8 +109,11 @@ async def _stop_when(stop: anyio.Event, listener: uvicorn.Server) -> None:
     listener.should_exit = True
 
 
-def _answering_when_stopped(app: ASGIApp) -> ASGIApp:
-    """Requests that are cut off at the end of the drain get an answer; uvicorn would log each as a crash."""
+def expecting_breaks(app: ASGIApp) -> ASGIApp:
+    """What uvicorn would log as a crash: a host that hangs up, and requests that are cut off at the end of the drain.
+
+    The latter get an answer.
+    """
 
     async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -121,6 +125,8 @@ def _answering_when_stopped(app: ASGIApp) -> ASGIApp:
 
         try:
             await app(scope, receive, noted)
+        except ClientDisconnect:
+            return
         except anyio.get_cancelled_exc_class():
             if scope["type"] != "http":
                 raise
