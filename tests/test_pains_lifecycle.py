@@ -212,7 +212,7 @@ async def test_a_restarted_http_server_is_back_and_nobody_else_notices(transport
         port = first.enter_context(pushing(transport))
         address = HttpSpec(f"http://127.0.0.1:{port}/{path}", sse=transport == "sse")
         web, other = Member(UpstreamSpec("web", address, Era.LEGACY)), real_member("other")
-        async with gateway(web, other) as (url, _), http_host(url, modern=False) as one:
+        async with gateway(web, other) as (url, fleet), http_host(url, modern=False) as one:
             assert (await ask(one, "web__change"))["content"][0]["text"] == "done"
             before = (await ask(one, "other__pid"))["pid"]
             async with anyio.create_task_group() as tasks:
@@ -222,15 +222,16 @@ async def test_a_restarted_http_server_is_back_and_nobody_else_notices(transport
                     lost.append(await ask(one, "web__wait"))
 
                 tasks.start_soon(wait)
-                await anyio.wait_all_tasks_blocked()
+                await until(lambda: fleet._servers["web"]._base.in_use)
                 first.close()
             assert lost[0]["isError"]
             tools = await listed(one)
             assert tools >= {"web__change", "other__pid"}
             assert (await ask(one, "other__pid"))["pid"] == before
             with pushing(transport, port):
-                while (again := await ask(one, "web__change")).get("isError"):
-                    await anyio.sleep(0.01)  # that it was restarted is found out by a call, or before
+                # That it was restarted is found out by a call, or before.
+                while (again := await ask(one, "web__change")).get("isError"):  # noqa: ASYNC110
+                    await anyio.sleep(0.01)
                 assert again["content"][0]["text"] == "done"
                 assert (await ask(one, "other__pid"))["pid"] == before
                 assert await listed(one) == tools

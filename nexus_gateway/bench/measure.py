@@ -22,7 +22,7 @@ class Plan:
         eras: spoken by all sides.
     """
 
-    rounds: int = 30
+    rounds: int = 20
     calls: Mapping[int, int] = field(default_factory=lambda: {1: 20, 8: 96, 64: 192})
     warm_up: int = 100
     lists: int = 2

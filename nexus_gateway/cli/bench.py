@@ -38,14 +38,15 @@ def proxy_command(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the JSON line alone, no tables.")] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="A few rounds only: a minute, rough figures.")
+        bool, typer.Option("--quick", help="A few rounds only: rough figures, in some minutes.")
     ] = False,
 ) -> None:
     """Measure what a hop through the gateway costs against a direct connection, and against FastMCP's proxy.
 
     Upstreams over stdio and HTTP, both protocol eras: latency and calls per second at 1, 8 and 64 callers, the
     listing of 500 tools, memory and start time. All arms take turns within each round, and ratios are taken round
-    by round, so a busy machine blurs them but does not shift them. The last line of stdout is one JSON object.
+    by round, so a busy machine blurs them but does not shift them. Takes a quarter of an hour against FastMCP. The
+    last line of stdout is one JSON object.
     """
     try:
         fastmcp = None if against is None else _installed()

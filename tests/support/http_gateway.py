@@ -39,7 +39,7 @@ def relay_of(fleet, expose, hosts):
 @asynccontextmanager
 async def gateway(*members):
     """The fleet's gateway over HTTP: its URL and its fleet, once each server is up or has failed."""
-    fleet = Fleet(members, connect, policy=SOON, restart_patience_seconds=PATIENCE)
+    fleet = Fleet(members, connect, policy=SOON, restart_patience_seconds=PATIENCE / 2)
     hosts, stop = Hosts(), anyio.Event()
     expose, http = ExposeSettings(tools="all"), HttpSettings(port=0)
     relay, listening = relay_of(fleet, expose, hosts), listen(http)
