@@ -1,9 +1,11 @@
 """The soak of `tests/soak/calls.py`, short: servers misbehave and are killed, and each call has its own answer or a cause."""
 
+import os
+
 import pytest
 from soak.calls import CALL_SECONDS, GRACE_SECONDS, Plan, is_right, soak
 
-CALLS, SECONDS = 1_000, 20
+CALLS, SECONDS = (2_000, 40) if "NEXUS_FULL_TESTS" in os.environ else (500, 10)
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 

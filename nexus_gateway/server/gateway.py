@@ -11,6 +11,7 @@ import mcp_types as types
 from mcp.server import NotificationOptions, Server
 from mcp.server.context import CallNext, HandlerResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from opentelemetry import trace
 from pydantic import BaseModel, ConfigDict
 
 from adapters.ports import Era, JsonObject
@@ -126,8 +127,15 @@ def build_server(
     )
     if relaying is not None and expose.pass_through:
         _add_relayed(server, relaying)
+    if not _traced():
+        server.middleware.clear()  # the SDK's spans, which nobody would see and each call would pay for
     server.middleware += [raw_results.answer_raw, _Greeting(expose, relaying)]
     return server
+
+
+def _traced() -> bool:
+    """Whether this process has an OpenTelemetry tracer provider."""
+    return not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
 
 def _schema_lookup(relaying: Relaying | None) -> Callable[[str], Any]:
