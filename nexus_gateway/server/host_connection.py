@@ -113,6 +113,12 @@ def link_of(ctx: Context) -> HostLink:
     return link
 
 
+def handshaken(ctx: Context) -> bool:
+    """Whether the connection may be used: a legacy one after `initialize`, a modern one at once."""
+    accepted: bool = ctx.session._connection.initialize_accepted  # noqa: SLF001 - see the module's docstring
+    return accepted
+
+
 def channel_of(ctx: Context) -> DispatchContext[Any]:
     """The raw channel of one request."""
     return ctx.session._request_outbound  # noqa: SLF001 - see the module's docstring

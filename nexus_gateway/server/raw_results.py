@@ -40,10 +40,11 @@ async def answer_raw(ctx: Context, call_next: CallNext) -> HandlerResult:
         _left.reset(token)
     if left.value is None or not isinstance(placeholder, dict):
         return placeholder
-    return _enveloped(left.value, placeholder)
+    return enveloped(left.value, placeholder)
 
 
-def _enveloped(raw: JsonObject, placeholder: dict[str, Any]) -> JsonObject:
+def enveloped(raw: JsonObject, placeholder: dict[str, Any]) -> JsonObject:
+    """The raw object with what its placeholder has of the envelope."""
     if "resultType" not in placeholder:  # a legacy host
         return raw
     complete = raw.get("resultType", "complete") == "complete"

@@ -100,6 +100,10 @@ class Relay:
         """Each server known so far that says something about its use."""
         return self._fleet.instructions()
 
+    def exposes(self, name: str) -> bool:
+        """Whether `name` is an exposed tool that is known by now."""
+        return name not in self._meta_names and self._tools.resolve(self._fleet.catalog, name) is not None
+
     def input_schema(self, exposed: str) -> Mapping[str, Any] | None:
         """The schema of an exposed tool."""
         found = self._tools.resolve(self._fleet.catalog, exposed)
