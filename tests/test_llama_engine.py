@@ -347,7 +347,7 @@ async def test_a_base_model_without_a_chat_template_writes_valid_json(tmp_path):
 @pytest.mark.timeout(300)
 async def test_the_model_writes_valid_values_under_real_schemas_within_small_budgets(smollm):
     shares = dict.fromkeys(BUDGETS, 0)
-    schemas = registry_schemas(100)
+    schemas = registry_schemas(40)
     async with open_engine(smollm, EngineOptions(n_ctx=512)) as engine:
         for number, schema in enumerate(schemas):
             budget = BUDGETS[number % len(BUDGETS)]

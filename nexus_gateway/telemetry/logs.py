@@ -37,7 +37,7 @@ def set_up_logs(level: str = "info", form: str = "auto") -> None:
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _Unbreakable(sys.stderr))),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,
     )
     # The libraries' own records: warnings and worse, as plain lines.
     logging.basicConfig(
