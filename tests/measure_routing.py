@@ -17,6 +17,7 @@ import numpy as np
 from adapters.model_files import ModelFiles, parse_model_name
 from adapters.sentence_models import open_embedder
 from nexus_gateway.settings import Settings
+from nexus_gateway.turn.routing_text import routing_text
 from tool_registry.index import build_index, compile_tool
 from tool_registry.routing import Gate, RoutingOutcome, decide, rank
 from tool_registry.tool import tool_from_definition
@@ -55,11 +56,13 @@ class Measurement:
             keys = list(self.compiled)
             rows = await embedder.embed_tools([self.compiled[key].text for key in keys])
             self.vectors = {key: row[np.newaxis, :] for key, row in zip(keys, rows, strict=True)}
-            self.requests = await embedder.embed_requests([query["query"][:2000] for query in self.queries])
+            self.requests = await embedder.embed_requests(
+                [routing_text(query["query"]) for query in self.queries]
+            )
 
     def ranked(self, keys, query, vector):
         index = build_index(1, [self.compiled[key] for key in keys], [self.vectors[key] for key in keys])
-        return rank(index, query["query"], vector)
+        return rank(index, routing_text(query["query"]), vector)
 
     def at(self, size):
         hits, routed_right, absent = [], [], []
