@@ -24,6 +24,7 @@ from nexus_gateway.fleet.quarantine import Quarantine
 from nexus_gateway.models import ModelSlot
 from nexus_gateway.readiness import Readiness
 from nexus_gateway.registry.indexer import Indexer
+from nexus_gateway.routing.router import Router
 from nexus_gateway.server.asking_calls import AskingCalls
 from nexus_gateway.settings import ServerSettings, Settings, diff
 from nexus_gateway.settings.live import LiveSettings
@@ -122,11 +123,10 @@ def _assemble(settings: Settings) -> Gateway:
         TurnParts(
             calls=AskingCalls(fleet),
             ready=readiness.wait,
-            embedder=embedder.get,
+            router=Router(embedder.get, _gate(settings)),
             writer=ArgumentWriter(engine.get, max_tokens=settings.turn.max_argument_tokens),
             approvals=Approvals(settings.cache_dir / "approvals.json"),
             rules=live,
-            gate=_gate(settings),
             deadline_seconds=settings.turn.deadline_seconds,
         )
     )

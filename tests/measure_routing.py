@@ -16,8 +16,8 @@ import numpy as np
 
 from adapters.model_files import ModelFiles, parse_model_name
 from adapters.sentence_models import open_embedder
+from nexus_gateway.routing.routing_text import routing_text
 from nexus_gateway.settings import Settings
-from nexus_gateway.turn.routing_text import routing_text
 from tool_registry.index import build_index, compile_tool
 from tool_registry.routing import Gate, RoutingOutcome, decide, rank
 from tool_registry.tool import tool_from_definition

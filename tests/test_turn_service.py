@@ -131,7 +131,7 @@ async def test_a_model_that_is_missing_fails_the_turn_with_the_command_that_mend
     async def no_embedder():
         raise ModelMissing("run `nexus-gateway models pull x`")
 
-    service, _ = await service_of(embedder=no_embedder)
+    service, _ = await service_of(embedder_of=no_embedder)
     result = await turn(service, "read_file /a/b.txt")
     assert (result.outcome, result.message) == (Outcome.FAILED, "run `nexus-gateway models pull x`")
 

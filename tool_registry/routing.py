@@ -43,13 +43,14 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One tool with its evidence: fused score in [0, 1], cosine, BM25."""
+    """One tool with its evidence: fused score in [0, 1], cosine, BM25, and a reranker's score where it had one."""
 
     tool_id: ToolId
     score: float
     dense: float
     lexical: float
     exact: bool = False
+    reranked: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,13 +70,13 @@ def tool_text(tool: Tool, schema: Mapping[str, Any]) -> str:
         schema: its plain schema.
     """
     parts = [
-        " ".join(_identifier_words(tool.id.name)),
+        " ".join(identifier_words(tool.id.name)),
         _opening(tool.description, DESCRIPTION_CHARACTERS),
         _listed("Parameters", _parameters(properties(schema))),
         _listed("Values", _enum_words(properties(schema).values())),
     ]
     text = _cut(" ".join(_sentence(part) for part in parts if part), TEXT_CHARACTERS)
-    return f"{text} Server: {' '.join(_identifier_words(tool.id.server))[:60]}."
+    return f"{text} Server: {' '.join(identifier_words(tool.id.server))[:60]}."
 
 
 def _folded(text: str) -> str:
@@ -111,7 +111,8 @@ def _pairs(run: str) -> list[str]:
     return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
-def _identifier_words(name: str) -> list[str]:
+def identifier_words(name: str) -> list[str]:
+    """The words of an identifier, as they are written."""
     return [part for run in re.findall(r"[^\W_]+", name) for part in _CAMEL.split(run)]
 
 
@@ -140,7 +141,7 @@ def _listed(label: str, items: list[str]) -> str:
 
 
 def _parameters(known: Mapping[str, Schema]) -> list[str]:
-    return [" ".join(_identifier_words(name)) or name[:40] for name in list(known)[:MAX_PARAMETERS]]
+    return [" ".join(identifier_words(name)) or name[:40] for name in list(known)[:MAX_PARAMETERS]]
 
 
 def _enum_words(schemas: Iterable[Schema]) -> list[str]:

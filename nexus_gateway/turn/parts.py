@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from adapters.ports import Embedder, JsonObject, ProgressCallback
+from adapters.ports import JsonObject, ProgressCallback
 from nexus_gateway.access.caller import Caller
+from nexus_gateway.routing.router import Router
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.confirmation import Approvals, ConfirmPolicy
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import RoutingIndex
-from tool_registry.routing import Gate
 from tool_registry.tool import Tool, ToolId
 
 
@@ -85,9 +85,8 @@ class TurnParts:
 
     calls: Calls
     ready: Ready
-    embedder: Callable[[], Awaitable[Embedder]]
+    router: Router
     writer: ArgumentWriter
     approvals: Approvals
     rules: Rules
-    gate: Gate
     deadline_seconds: float

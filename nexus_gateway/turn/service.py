@@ -25,10 +25,9 @@ from nexus_gateway.turn.result import (
     Stages,
     TurnResult,
 )
-from nexus_gateway.turn.routing_text import in_other_script, routing_text
 from nexus_gateway.turn.validation import problems
 from tool_registry.index import CompiledTool, RoutingIndex, compile_tool
-from tool_registry.routing import RoutingDecision, RoutingOutcome, decide, rank
+from tool_registry.routing import RoutingDecision, RoutingOutcome
 from tool_registry.schema import properties
 from tool_registry.tool import Tool
 
@@ -185,17 +184,7 @@ class TurnService:
     async def _route(
         self, index: RoutingIndex, request: str, stages: Stages, limit: int | None = None
     ) -> RoutingDecision:
-        text = routing_text(request)
-        with stages.measure("embed"):
-            embedder = await self._parts.embedder()
-            query = (await embedder.embed_requests([text]))[0]
-        with stages.measure("scan"):
-            gate = self._parts.gate if limit is None else replace(self._parts.gate, candidates=limit)
-            decision = decide(rank(index, text, query, limit=max(20, limit or 0)), gate)
-        if embedder.english_only and decision.outcome is RoutingOutcome.ROUTED and in_other_script(text):
-            reason = "the embedding model knows English only (nexus-gateway doctor says more)"
-            return replace(decision, outcome=RoutingOutcome.AMBIGUOUS, reason=reason)
-        return decision
+        return await self._parts.router.route(index, request, limit=limit, measure=stages.measure)
 
     async def _act(self, index: RoutingIndex, decision: RoutingDecision, asked: "_Asked") -> TurnResult:
         if asked.options.read_only:

@@ -18,6 +18,7 @@ from adapters.upstream_double import FakeUpstream, fake_connect
 from nexus_gateway.fleet.fleet import Fleet, Member
 from nexus_gateway.readiness import Readiness
 from nexus_gateway.registry.indexer import Indexer
+from nexus_gateway.routing.router import Router
 from nexus_gateway.server.gateway import build_server
 from nexus_gateway.server.handlers import HandlerParts, Handlers
 from nexus_gateway.settings import Settings
@@ -79,11 +80,10 @@ async def fake_gateway(
         TurnParts(
             calls=fleet,
             ready=Readiness(fleet, indexer, []).wait,
-            embedder=get_embedder,
+            router=Router(get_embedder, Gate()),
             writer=ArgumentWriter(get_engine, max_tokens=64),
             approvals=Approvals(cache / "approvals.json"),
             rules=settings,
-            gate=Gate(),
             deadline_seconds=PATIENCE,
         )
     )

@@ -8,6 +8,7 @@ from support.making_tools import ADDS, DESTROYS, READS, STRING, catalog_of, defi
 from adapters.embedder_double import HashingEmbedder
 from adapters.engine_double import ScriptedEngine
 from nexus_gateway.access.caller import Caller
+from nexus_gateway.routing.router import Router
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.confirmation import Approvals
 from nexus_gateway.turn.parts import TurnOptions, TurnParts
@@ -58,7 +59,16 @@ class FakeRules:
 
 
 async def service_of(
-    servers=None, *, answers=(), error=None, rules=None, gate=None, ready=None, engine=None, **parts
+    servers=None,
+    *,
+    answers=(),
+    error=None,
+    rules=None,
+    gate=None,
+    ready=None,
+    engine=None,
+    embedder_of=None,
+    **parts,
 ):
     catalog, embedder = catalog_of(**(servers or FILES)), HashingEmbedder()
     index, engine, calls = (
@@ -79,11 +89,10 @@ async def service_of(
     given = TurnParts(
         calls=calls,
         ready=ready or at_once,
-        embedder=get_embedder,
+        router=Router(embedder_of or get_embedder, gate or Gate(margin=0.0, floor=0.05)),
         writer=ArgumentWriter(get_engine, max_tokens=64),
         approvals=Approvals(None),
         rules=rules or FakeRules(),
-        gate=gate or Gate(margin=0.0, floor=0.05),
         deadline_seconds=30,
     )
     return TurnService(replace(given, **parts)), calls

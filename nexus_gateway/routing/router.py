@@ -1,0 +1,89 @@
+"""The router: a request's vector, the ranking, the reranker where the choice is close, the decision.
+
+Knows models by what they do; knows no turn, no fleet and no host.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from adapters.ports import Embedder, Reranker
+from nexus_gateway.routing.routing_text import in_other_script, routing_text
+from tool_registry.index import RoutingIndex
+from tool_registry.routing import Candidate, Gate, RoutingDecision, RoutingOutcome, decide, rank
+
+Measure = Callable[[str], AbstractContextManager[object]]
+"""Times a stage: "embed", "scan" or "rerank"."""
+
+
+def _untimed(_stage: str) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+class Router:
+    """Routes requests over whatever index it is given; holds no state between them."""
+
+    def __init__(
+        self,
+        embedder: Callable[[], Awaitable[Embedder]],
+        gate: Gate,
+        *,
+        reranker: Callable[[], Awaitable[Reranker]] | None = None,
+    ) -> None:
+        self.gate = gate
+        self._embedder = embedder
+        self._reranker = reranker
+
+    async def route(
+        self,
+        index: RoutingIndex,
+        request: str,
+        *,
+        visible: NDArray[np.bool_] | None = None,
+        limit: int | None = None,
+        measure: Measure = _untimed,
+    ) -> RoutingDecision:
+        """Decide which tool a request is for.
+
+        Args:
+            index: the compiled tools.
+            request: as the user wrote it.
+            visible: which tools the caller may see, shape (tools,); all where None.
+            limit: candidates kept in the decision; the gate's number where None.
+            measure: times the stages.
+
+        Raises:
+            ModelError: the embedder failed.
+        """
+        text = routing_text(request)
+        embedder = await self._embedder()
+        with measure("embed"):
+            query = (await embedder.embed_requests([text]))[0]
+        with measure("scan"):
+            gate = self.gate if limit is None else replace(self.gate, candidates=limit)
+            decision = decide(rank(index, text, query, visible=visible, limit=max(20, limit or 0)), gate)
+        if embedder.english_only and decision.outcome is RoutingOutcome.ROUTED and in_other_script(text):
+            reason = "the embedding model knows English only (nexus-gateway doctor says more)"
+            return replace(decision, outcome=RoutingOutcome.AMBIGUOUS, reason=reason)
+        return decision
+
+    async def candidates(
+        self,
+        index: RoutingIndex,
+        request: str,
+        *,
+        visible: NDArray[np.bool_] | None = None,
+        rerank: bool = False,
+    ) -> list[Candidate]:
+        """The ranking that a decision is made from, for calibrating. Raises ModelError."""
+        text = routing_text(request)
+        embedder = await self._embedder()
+        query = (await embedder.embed_requests([text]))[0]
+        ranked = rank(index, text, query, visible=visible)
+        return await self._reranked(index, text, ranked) if rerank else ranked
+
+    async def _reranked(self, index: RoutingIndex, text: str, candidates: list[Candidate]) -> list[Candidate]:
+        return candidates
