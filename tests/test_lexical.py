@@ -89,3 +89,43 @@ def test_ten_thousand_documents_are_searched():
     scores = LexicalIndex.build(documents).scores(["word1234", "group34", "tool"])
     assert int(scores.argmax()) == 1234
     assert (scores > scores.min()).sum() == 100
+
+
+@given(DOCUMENTS, DOCUMENTS, st.lists(st.booleans(), min_size=8, max_size=8), st.lists(WORDS, max_size=5))
+@settings(deadline=None)
+def test_an_edited_index_scores_as_a_fresh_one(first, more, staying, query):
+    index = LexicalIndex.build(first)
+    kept = [at for at in range(len(first)) if staying[at]]
+    source = np.array([*(-1 for _ in more[1:]), *kept, *(-1 for _ in more[:1])], np.intp)
+    added = [*more[1:], *more[:1]]
+    edited = index.edited(source, added, [first[at] for at in range(len(first)) if not staying[at]])
+    fresh = LexicalIndex.build([*more[1:], *(first[at] for at in kept), *more[:1]])
+    assert np.array_equal(edited.scores(query), fresh.scores(query))
+    assert edited.postings.keys() == fresh.postings.keys()
+    assert np.array_equal(index.scores(query), LexicalIndex.build(first).scores(query)), (
+        "the last is as it was"
+    )
+
+
+def test_a_word_is_as_telling_as_it_is_rare():
+    index = LexicalIndex.build([{"name": ["list", "issue"]}, {"name": ["list"]}, {"server": ["list"]}])
+    assert index.idf("issue") == pytest.approx(math.log(1 + 2.5 / 1.5))
+    assert 0 < index.idf("list") < index.idf("issue")
+    assert index.idf("unknown") == 0
+
+
+def test_slots_are_used_again():
+    documents = [{"name": [f"word{n}"]} for n in range(50)]
+    index = LexicalIndex.build(documents)
+    for n in range(200):
+        source = np.array([*range(1, 50), -1])
+        documents.append({"name": [f"word{50 + n}"]})
+        index = index.edited(source, [documents[-1]], [documents[n]])
+    assert len(index.lengths) <= 51
+    assert len(index.postings) == 50
+    assert int(index.scores(["word249"]).argmax()) == 49
+
+
+def test_who_forgets_a_document_must_say_its_words():
+    with pytest.raises(ValueError, match="1 documents are gone, and the words of 0 are given"):
+        LexicalIndex.build([{"name": ["read"]}]).edited(np.array([], np.intp), [], [])

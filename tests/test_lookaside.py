@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tool_registry.lookaside import LookasideBuffer
-from tool_registry.quantize import quantise
+from tool_registry.lookaside import Block, LookasideBuffer, best
+from tool_registry.quantize import quantise, quantise_query
 
 SIZES = [(1, 1), (1, 384), (2, 7), (3, 17), (31, 64), (64, 63), (65, 65), (250, 384), (1000, 100), (17, 1024)]
 
@@ -42,7 +42,7 @@ def test_the_scan_is_exact_integer_arithmetic(rows, dimensions):
     codes = rng.integers(-127, 128, (rows, dimensions)).astype(np.int8)
     codes[0] = 127
     owner = np.arange(rows, dtype=np.int32)
-    buffer = LookasideBuffer(codes, np.ones(rows, np.float32), owner, rows)
+    buffer = LookasideBuffer((Block(codes),), np.ones(rows, np.float32), owner, rows)
     query = rng.integers(-127, 128, dimensions).astype(np.float32)
     query[0] = 127  # so that the query's own scale is 1
     exact = codes.astype(np.int32) @ query.astype(np.int32)
@@ -104,6 +104,12 @@ def test_one_tool_is_found_and_a_zero_vector_scores_zero():
     assert _one_row_each(np.ones((1, 8), np.float32)).scan(np.zeros(8, np.float32)).tolist() == [0]
 
 
+def _rows_owned_by(owners, tools):
+    rows = len(owners)
+    block = Block(np.ones((rows, 4), np.int8))
+    return LookasideBuffer((block,), np.ones(rows, np.float32), np.array(owners, np.int32), tools)
+
+
 def test_what_does_not_fit_is_refused_with_its_shape():
     buffer = _one_row_each(_unit_rows(1, 3, 8))
     with pytest.raises(ValueError, match=r"\(9,\).*\(8,\)"):
@@ -113,15 +119,15 @@ def test_what_does_not_fit_is_refused_with_its_shape():
     with pytest.raises(ValueError, match="different embedders"):
         LookasideBuffer.build([np.ones((1, 8), np.float32), np.ones((1, 9), np.float32)])
     with pytest.raises(ValueError, match="order of their tools"):
-        LookasideBuffer(np.ones((2, 4), np.int8), np.ones(2, np.float32), np.array([1, 0], np.int32), 2)
+        _rows_owned_by([1, 0], tools=2)
     with pytest.raises(ValueError, match="outside"):
-        LookasideBuffer(np.ones((1, 4), np.int8), np.ones(1, np.float32), np.array([2], np.int32), 2)
+        _rows_owned_by([2], tools=2)
 
 
 def test_a_buffer_can_not_be_changed():
     buffer = _one_row_each(_unit_rows(1, 3, 8))
     with pytest.raises(ValueError, match="read-only"):
-        buffer.codes[0, 0] = 1
+        buffer.blocks[0].codes[0, 0] = 1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -154,3 +160,50 @@ def test_the_registry_is_imported_without_the_native_library():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert shown.stdout.strip() == "False"
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 900), st.sampled_from([1e-38, 1e-20, 1.0, 1e20, 3e38]))
+@settings(deadline=None, max_examples=60)
+def test_a_query_is_quantised_as_a_row_is(seed, dimensions, size):
+    query = (_unit_rows(seed, 1, dimensions)[0] * size).astype(np.float32)
+    codes, scale = quantise_query(query)
+    row, scales = quantise(query[None])
+    assert np.asarray(codes).shape == (1, dimensions)
+    assert np.abs(np.asarray(codes).astype(int) - row).max() <= 1  # a value between two codes may take either
+    assert scale == pytest.approx(float(scales[0]), rel=1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_a_query_that_is_not_finite_is_refused(bad):
+    query = np.ones(8, np.float32)
+    query[3] = bad
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        _one_row_each(np.ones((2, 8), np.float32)).scan(query)
+
+
+@pytest.mark.parametrize("tools", [5, 100, 5_000, 20_000])
+def test_the_best_are_those_of_a_full_sort_whatever_is_hidden(tools):
+    rng = np.random.default_rng(tools)
+    for hidden in (0.0, 0.5, 0.999, 1.0):
+        scores = rng.integers(0, max(tools // 4, 2), tools).astype(np.float32)  # with many ties
+        scores[rng.random(tools) < hidden] = -np.inf
+        order = np.argsort(-scores, kind="stable")[:10]
+        assert [index for index, _ in best(scores, 10)] == [at for at in order if scores[at] > -np.inf]
+
+
+def test_the_vectors_of_a_tool_come_back_within_half_a_scale():
+    parts = [_unit_rows(n, n % 3, 48) for n in range(9)]
+    buffer = LookasideBuffer.build(parts)
+    for tool, part in enumerate(parts):
+        assert buffer.vectors(tool).shape == part.shape
+        np.testing.assert_allclose(buffer.vectors(tool), part, atol=0.5 / 127 + 1e-6)
+
+
+def test_several_blocks_score_as_one():
+    vectors, query = _unit_rows(6, 20_000, 16), _unit_rows(7, 1, 16)[0]
+    buffer = _one_row_each(vectors)
+    assert len(buffer.blocks) > 2
+    codes, scales = quantise(vectors)
+    one = LookasideBuffer((Block(codes),), scales, np.arange(20_000, dtype=np.int32), 20_000)
+    assert np.array_equal(buffer.scan(query), one.scan(query))
+    np.testing.assert_array_equal(buffer.vectors(19_999), one.vectors(19_999))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from adapters.ports import Embedder, ModelError
 from tool_registry.catalog import ToolCatalog
 from tool_registry.compiled_store import CompiledRecord, CompiledStore, StoreError
-from tool_registry.index import COMPILER_VERSION, CompiledTool, RoutingIndex, build_index, compile_tool
+from tool_registry.index import COMPILER_VERSION, CompiledTool, RoutingIndex, compile_tool
 from tool_registry.schema import normalise
 from tool_registry.tool import Tool
 
@@ -45,6 +45,7 @@ class Indexer:
         self._on_index = on_index
         self._wanted = ToolCatalog()
         self._index = RoutingIndex()
+        self._identity = ""  # of the model that `_index` was made with
         self._failed: tuple[int, ModelError] | None = None
         self._moved = anyio.Event()  # replaced whenever `_wanted` or `_index` changes
         self.counters = Counters()
@@ -94,37 +95,36 @@ class Indexer:
     async def _build(self, catalog: ToolCatalog) -> RoutingIndex:
         embedder = await self._embedder()
         identity = f"{embedder.identity}:{COMPILER_VERSION}"
+        last = self._index if identity == self._identity else RoutingIndex()
         before = self.counters
-        drafts = await anyio.to_thread.run_sync(self._known, list(catalog), identity)
+        drafts = await anyio.to_thread.run_sync(self._known, last, list(catalog), identity)
         await self._embed_missing(drafts, embedder, identity)
-        compiled = [draft.compiled for draft in drafts]
-        vectors = [draft.vectors for draft in drafts if draft.vectors is not None]
-        index = await anyio.to_thread.run_sync(build_index, catalog.epoch, compiled, vectors)
+        index = await anyio.to_thread.run_sync(_moved, last, catalog.epoch, drafts)
+        self._identity = identity
         log.info(
             "registry.compiled",
             epoch=catalog.epoch,
             tools=len(drafts),
             embedded=self.counters.embedded - before.embedded,
             from_store=self.counters.from_store - before.from_store,
+            memory_mb=round(index.memory_bytes / 1e6, 1),
         )
         return index
 
-    def _known(self, tools: Sequence[Tool], identity: str) -> list["_Draft"]:
+    def _known(self, last: RoutingIndex, tools: Sequence[Tool], identity: str) -> list["_Draft"]:
         """What the last index or the store has; compiled here where neither has it. Runs in a worker thread."""
-        last = {
-            (compiled.id, compiled.tool.content_hash): _Draft(compiled, rows)
-            for compiled, rows in zip(self._index.tools, self._index.vectors, strict=True)
-        }
+        same = {id(compiled.tool): compiled for compiled in last.tools}
         drafts: list[_Draft] = []
         for tool in tools:
-            draft = last.get((tool.id, tool.content_hash))
-            if draft is None:
-                draft = self._stored(tool, identity) or _Draft(compile_tool(tool))
-            drafts.append(draft)
+            compiled = same.get(id(tool)) or last.get(tool.id)
+            if compiled is not None and compiled.tool.content_hash == tool.content_hash:
+                drafts.append(_Draft(compiled, kept=True))
+            else:
+                drafts.append(self._stored(tool, identity) or _Draft(compile_tool(tool)))
         return drafts
 
     def _stored(self, tool: Tool, identity: str) -> "_Draft | None":
-        record = self._store.read(tool.content_hash, identity)
+        record = self._store.read(tool.content_hash, _key(tool, identity))
         if record is None:
             return None
         self.counters = replace(self.counters, from_store=self.counters.from_store + 1)
@@ -132,7 +132,7 @@ class Indexer:
         return _Draft(compiled, record.vectors)
 
     async def _embed_missing(self, drafts: Sequence["_Draft"], embedder: Embedder, identity: str) -> None:
-        missing = [draft for draft in drafts if draft.vectors is None]
+        missing = [draft for draft in drafts if draft.vectors is None and not draft.kept]
         for start in range(0, len(missing), EMBED_BATCH):
             batch = missing[start : start + EMBED_BATCH]
             rows = await embedder.embed_tools([draft.compiled.text for draft in batch])
@@ -146,14 +146,31 @@ class Indexer:
             for draft in drafts:
                 if draft.vectors is not None:
                     record = CompiledRecord(draft.compiled.signature, draft.compiled.text, draft.vectors)
-                    self._store.write(draft.compiled.tool.content_hash, identity, record)
+                    tool = draft.compiled.tool
+                    self._store.write(tool.content_hash, _key(tool, identity), record)
         except StoreError as error:
             log.warning("store.unwritable", cause=str(error))
 
 
+def _moved(last: RoutingIndex, epoch: int, drafts: Sequence["_Draft"]) -> RoutingIndex:
+    vectors = [draft.vectors for draft in drafts if draft.vectors is not None and not draft.kept]
+    return last.moved(epoch, [draft.compiled for draft in drafts], vectors)
+
+
+def _key(tool: Tool, identity: str) -> str:
+    """The server's name is in the text that is embedded, and not in the definition's hash."""
+    return f"{identity}:{tool.id.server}"
+
+
 @dataclass(slots=True, eq=False)
 class _Draft:
-    """A tool on its way into an index; `vectors` is None until they are known."""
+    """A tool on its way into an index.
+
+    Attributes:
+        vectors: None until they are known, and for a tool that stays where it is.
+        kept: it is in the last index, which has its vectors.
+    """
 
     compiled: CompiledTool
     vectors: NDArray[np.float32] | None = None
+    kept: bool = False
