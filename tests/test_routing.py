@@ -254,10 +254,10 @@ def test_a_server_and_tool_inside_a_longer_path_are_not_a_name():
     assert exact_names(index, "use files/read, please", None) == [0]
 
 
-def test_fused_scores_weigh_words_by_their_best_and_stay_within_one():
-    dense, lexical = np.array([1.0, 0.5, -np.inf], np.float32), np.array([8.0, 4.0, 8.0], np.float32)
-    assert fuse(dense, lexical).tolist() == [1.0, 0.5, -np.inf]
-    assert fuse(dense, lexical * 9).tolist() == [1.0, 0.5, -np.inf]
+def test_fused_scores_add_some_of_bm25_up_to_a_bound():
+    dense, lexical = np.array([1.0, 0.5, -np.inf], np.float32), np.array([0.0, 10.0, 8.0], np.float32)
+    assert fuse(dense, lexical).tolist() == pytest.approx([1.0, 0.66, -np.inf])
+    assert fuse(dense, np.full(3, 1e6, np.float32))[0] == fuse(dense, np.full(3, 1e3, np.float32))[0]
 
 
 def test_without_a_common_word_the_vectors_alone_decide():

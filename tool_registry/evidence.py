@@ -18,7 +18,7 @@ def evidence(candidates: "Sequence[Candidate]") -> Mapping[str, float]:
     second = candidates[1] if len(candidates) > 1 else None
     features = {
         "margin": min(best.score - second.score, 1.0) if second else 1.0,
-        "score": min(best.score, 1.0),
+        "score": best.score,
         "cosine": best.dense,
         "cosine_margin": best.dense - second.dense if second else 1.0,
     }

@@ -6,12 +6,15 @@ may replace the order of `rank`'s candidates before `decide`.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tool_registry.calibration import Calibration
+from tool_registry.evidence import evidence
 from tool_registry.index import CompiledTool, RoutingIndex
 from tool_registry.schema import properties, required
 from tool_registry.text import split_words
@@ -34,16 +37,39 @@ class Gate:
         margin: least distance of the two best fused scores for a route.
         floor: least cosine of the best candidate; below it no tool fits.
         candidates: how many are kept for the host when the choice is close.
+        calibration: decides by probabilities instead of `margin` and `floor`.
     """
 
     margin: float = 0.05
     floor: float = 0.25
     candidates: int = 5
+    calibration: Calibration | None = None
+
+    def fits(self, candidates: "Sequence[Candidate]") -> bool:
+        """Whether any tool may fit."""
+        if self.calibration is None:
+            return candidates[0].dense >= self.floor
+        return self.calibration.fit_probability(evidence(candidates)) >= self.calibration.floor
+
+    def trusts(self, candidates: "Sequence[Candidate]", margin: float) -> bool:
+        """Whether the first candidate may be called."""
+        if self.calibration is None:
+            return margin >= self.margin
+        return self.calibration.probability(evidence(candidates)) >= self.calibration.threshold
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One tool with its evidence: fused score in [0, 1], cosine, BM25, and a reranker's score where it had one."""
+    """One tool with its evidence.
+
+    Attributes:
+        score: what candidates are ordered by; 2 more for a tool that the request names.
+        dense: cosine.
+        lexical: BM25.
+        exact: whether the request names the tool.
+        reranked: the reranker's score, where it read this candidate.
+        equivalents: the same tool on other servers.
+    """
 
     tool_id: ToolId
     score: float
@@ -51,6 +77,7 @@ class Candidate:
     lexical: float
     exact: bool = False
     reranked: float | None = None
+    equivalents: tuple[ToolId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +97,9 @@ def rank(
     *,
     visible: NDArray[np.bool_] | None = None,
     limit: int = 20,
+    prefer: Sequence[str] = (),
 ) -> list[Candidate]:
-    """The best tools for a request, best first, near-duplicates of one server folded into one.
+    """The best tools for a request, best first; near-duplicates of one server and equivalents folded into one.
 
     Args:
         index: the compiled tools.
@@ -79,14 +107,15 @@ def rank(
         query: the request's vector, shape (dimensions,), norm 1.
         visible: which tools the caller may see, shape (tools,); the others are never scored.
         limit: at most this many.
+        prefer: servers, of whose equivalent tools the first listed is taken; the best placed where none is.
     """
     if not index.tools:
         return []
     dense = index.lookaside.scan(query, visible)
-    lexical = index.lexical.scores(split_words(request))
+    lexical = index.lexical.scores(_request_words(index, request))
     fused = fuse(dense, lexical)
     if asks_to_read(request):
-        fused[[place for place, compiled in enumerate(index.tools) if _writes(compiled)]] -= READING_PENALTY
+        fused[index.writing] -= READING_PENALTY
     exact = exact_names(index, request, visible)
     fused[exact] += 2.0  # fused scores span 2: a named tool stands before all others
     order = np.argsort(-fused, kind="stable")[: limit * 2]
@@ -101,7 +130,7 @@ def rank(
         for place in order.tolist()
         if np.isfinite(fused[place])
     ]
-    return fold_duplicates(index, ranked)[:limit]
+    return fold_duplicates(index, ranked, prefer)[:limit]
 
 
 READING_PENALTY = 0.1
@@ -122,20 +151,41 @@ def asks_to_read(request: str) -> bool:
     return first in _READING
 
 
-def _writes(compiled: CompiledTool) -> bool:
-    return compiled.tool.annotations.read_only is False
-
-
-LEXICAL_WEIGHT = 0.5
-"""Of BM25 beside the cosine. Chosen on `calib` (R@1 at 250 tools 83.4, against 79.4 for equal shares of both,
-each scaled to its best)."""
+LEXICAL_WEIGHT = 0.016
+"""Of a point of BM25 beside the cosine. Chosen on `calib`; not scaled to the best match, since then the words of a
+request that no tool shares would count as much as those of one that names a tool's every part."""
+MOST_LEXICAL = 40.0
+"""Points of BM25 that count: a long request must not outweigh its meaning."""
 
 
 def fuse(dense: NDArray[np.float32], lexical: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Cosine plus half of BM25 scaled to its best value, in at most [-1, 1]; -inf stays where dense is -inf."""
-    best = float(lexical.max(initial=0.0))
-    scaled = lexical / best if best > 0 else lexical
-    return ((dense + LEXICAL_WEIGHT * scaled) / (1 + LEXICAL_WEIGHT)).astype(np.float32)
+    """Cosine plus weighted BM25; -inf stays where dense is -inf."""
+    return (dense + LEXICAL_WEIGHT * np.minimum(lexical, MOST_LEXICAL)).astype(np.float32)
+
+
+def _request_words(index: RoutingIndex, request: str) -> list[str]:
+    """The request's words, and neighbours written as one where tools write them so: `event hubs`, `eventhubs`."""
+    words = split_words(request)
+    joined = (one + other for one, other in pairwise(words))
+    return [*words, *(word for word in joined if index.lexical.idf(word) > 0)]
+
+
+RERANK_WEIGHT = 0.05
+"""Of a reranker's logit beside the fused score. Chosen on `calib`."""
+
+
+def rerank(candidates: Sequence[Candidate], scores: Sequence[float]) -> list[Candidate]:
+    """The first candidates ordered anew by what a reranker says of them; the others follow as they were.
+
+    Args:
+        candidates: a ranking, best first.
+        scores: of the first candidates, in their order, higher is better.
+    """
+    read = [
+        replace(candidate, score=candidate.score + RERANK_WEIGHT * score, reranked=score)
+        for candidate, score in zip(candidates, scores, strict=False)
+    ]
+    return [*sorted(read, key=lambda candidate: -candidate.score), *candidates[len(read) :]]
 
 
 def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
@@ -149,9 +199,9 @@ def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
         return RoutingDecision(RoutingOutcome.ROUTED, kept, margin, "the request names the tool")
     if best.exact:
         return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "the request names several tools")
-    if best.dense < gate.floor:
+    if not gate.fits(candidates):
         return RoutingDecision(RoutingOutcome.ABSTAINED, kept, margin, "no tool is close to the request")
-    if margin < gate.margin:
+    if not gate.trusts(candidates, margin):
         return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "several tools are equally close")
     return RoutingDecision(RoutingOutcome.ROUTED, kept, margin, "one tool stands out")
 
@@ -161,15 +211,13 @@ def exact_names(index: RoutingIndex, request: str, visible: NDArray[np.bool_] | 
     lowered = request.lower()
     return [
         place
-        for place, compiled in enumerate(index.tools)
-        if (visible is None or visible[place]) and _names(lowered, compiled.id)
+        for place in index.names_within(lowered)
+        if (visible is None or visible[place]) and _names(lowered, index.tools[place].id)
     ]
 
 
 def _names(lowered: str, tool_id: ToolId) -> bool:
     name = tool_id.name.lower()
-    if name not in lowered:
-        return False
     # A longer name that contains this one must not count, nor a path that happens to hold it.
     whole = _whole(name)
     if re.search(_whole(f"{tool_id.server.lower()}/{name}"), lowered):
@@ -184,20 +232,46 @@ def _whole(name: str) -> str:
     return rf"(?<![\w./-]){re.escape(name)}(?![\w/-])"
 
 
-def fold_duplicates(index: RoutingIndex, ranked: Sequence[Candidate]) -> list[Candidate]:
-    """One candidate for near-duplicates of one server: the best placed that does not call itself deprecated."""
+def fold_duplicates(
+    index: RoutingIndex, ranked: Sequence[Candidate], prefer: Sequence[str] = ()
+) -> list[Candidate]:
+    """One candidate for near-duplicates of one server, and one for the same tool on several.
+
+    Of near-duplicates the best placed stays that does not call itself deprecated; of equivalents the one that the
+    request names, else the one of the server that is preferred most, else the best placed.
+    """
     kept: list[Candidate] = []
     for candidate in ranked:
         twin = next((place for place, other in enumerate(kept) if _twins(index, candidate, other)), None)
-        if twin is None:
+        same = next((place for place, other in enumerate(kept) if _same(index, candidate, other)), None)
+        if same is not None:
+            kept[same] = _one_of(kept[same], candidate, prefer)
+        elif twin is None:
             kept.append(candidate)
         elif _deprecated(index, kept[twin]) and not _deprecated(index, candidate):
-            kept[twin] = _at_score(candidate, kept[twin])
+            kept[twin] = _in_place_of(kept[twin], candidate)
     return kept
 
 
-def _at_score(candidate: Candidate, replaced: Candidate) -> Candidate:
-    return Candidate(candidate.tool_id, replaced.score, candidate.dense, candidate.lexical, replaced.exact)
+def _same(index: RoutingIndex, one: Candidate, other: Candidate) -> bool:
+    return one.tool_id in index.equivalents.group_of(other.tool_id)
+
+
+def _one_of(kept: Candidate, other: Candidate, prefer: Sequence[str]) -> Candidate:
+    """The one of two equivalents that is offered, at the better place; it names the other."""
+    order = {server: place for place, server in enumerate(prefer)}
+
+    def wanted(candidate: Candidate) -> tuple[bool, int]:
+        return not candidate.exact, order.get(candidate.tool_id.server, len(order))
+
+    first, second = (other, kept) if wanted(other) < wanted(kept) else (kept, other)
+    return replace(
+        _in_place_of(kept, first), equivalents=(*kept.equivalents, *other.equivalents, second.tool_id)
+    )
+
+
+def _in_place_of(kept: Candidate, candidate: Candidate) -> Candidate:
+    return replace(candidate, score=kept.score, exact=kept.exact)
 
 
 def _deprecated(index: RoutingIndex, candidate: Candidate) -> bool:
@@ -213,8 +287,10 @@ def _twins(index: RoutingIndex, one: Candidate, other: Candidate) -> bool:
         return False
     if _replaces(a, b) or _replaces(b, a):
         return True
-    cosine = float(index.vectors[places[0]][0] @ index.vectors[places[1]][0])
-    return cosine >= TWIN_COSINE
+    # `get_dataset` and `get_dataset_schema` are alike too, and both wanted: alike is not enough.
+    if a.deprecated == b.deprecated and a.tool.description != b.tool.description:
+        return False
+    return index.cosine(*places) >= TWIN_COSINE
 
 
 TWIN_COSINE = 0.8
