@@ -6,14 +6,17 @@ import typer
 from rich.text import Text
 
 from adapters.ports import ModelError
+from nexus_gateway.access.caller import Caller
 from nexus_gateway.app import Gateway
 from nexus_gateway.cli import tool_pins
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import clip, err, out, print_json, print_table
 from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.fleet.disabled import DISABLED_REASON
 from nexus_gateway.fleet.status import ServerState, ServerStatus
-from nexus_gateway.server.rendering import render_description, render_found
+from nexus_gateway.server.found_rendering import render_found
+from nexus_gateway.server.rendering import render_description
 from nexus_gateway.turn.naming import resolve
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
@@ -79,8 +82,12 @@ def _print_listing(catalog: ToolCatalog, statuses: list[ServerStatus]) -> None:
     for tool in catalog:
         for found in suspicions(tool.definition):
             err.print(Text(f"suspicious: {tool.id}: {found}", style="yellow"))
+    disabled = [aside for aside in catalog.set_aside if aside.reason == DISABLED_REASON]
     for aside in catalog.set_aside:
-        err.print(Text(f"set aside: {aside.server}/{aside.name}: {aside.reason}", style="yellow"))
+        if aside.reason != DISABLED_REASON:
+            err.print(Text(f"set aside: {aside.server}/{aside.name}: {aside.reason}", style="yellow"))
+    if disabled:
+        err.print(Text(f"{len(disabled)} more are {DISABLED_REASON}; --json names them", style="dim"))
     for status in statuses:
         if status.cause:
             err.print(Text(f"down: {status.server}: {status.cause}", style="red"))
@@ -103,13 +110,17 @@ def search_command(
     limit: Annotated[int, typer.Option("--limit", min=1, max=50)] = 5,
     json: JsonOption = False,
 ) -> None:
-    """Find the best tools for a need."""
+    """Find the best tools for a need, with how relevant each is.
+
+    Exit code 0 if a tool fits, 5 if none does; the nearest ones are shown even so.
+    """
     settings = settings_from(config, mcp_config, needs_servers=True).settings
 
     async def work(gateway: Gateway) -> dict[str, Any]:
-        decision, index = await gateway.turns.find(query, limit)
-        found: dict[str, Any] = render_found(decision, index, "signatures")["structuredContent"]
-        return found | {"outcome": str(decision.outcome)}
+        page = await gateway.turns.find(query, Caller(), limit=limit)
+        found: dict[str, Any] = render_found(page, "signatures")["structuredContent"]
+        found.pop("nextCursor", None)  # --limit is how a person sees more
+        return found | {"outcome": page.outcome and str(page.outcome)}
 
     try:
         found = run_with_gateway(settings, work, quiet=json)
@@ -118,15 +129,26 @@ def search_command(
         exit_with(Exit.FAILED)
     if json:
         print_json(found)
-    elif found["tools"]:
-        rows = [
-            (f"{t['score']:.2f}", t["tool"], clip(t["signature"], 60), clip(t["description"], 60))
-            for t in found["tools"]
-        ]
-        print_table(["score", "tool", "signature", "description"], rows)
     else:
-        out.print(Text(found["message"]))
+        _print_found(found)
     exit_with(Exit.OK if found["tools"] else Exit.NO_TOOL)
+
+
+def _print_found(found: dict[str, Any]) -> None:
+    nearest = found.get("nearest", [])
+    if not found["tools"]:
+        out.print(Text(f"{found['message']}{' The nearest:' if nearest else ''}"))
+    rows = [
+        (
+            f"{t['relevance']:.2f}" if "relevance" in t else "",
+            "\n".join([t["tool"], *(f"also on: {other}" for other in t.get("also_on", []))]),
+            clip(t["signature"], 60),
+            clip(t["description"], 60),
+        )
+        for t in found["tools"] or nearest
+    ]
+    if rows:
+        print_table(["relevance", "tool", "signature", "description"], rows)
 
 
 @app.command("show")

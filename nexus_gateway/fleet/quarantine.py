@@ -87,8 +87,12 @@ class Quarantine:
         while True:
             await anyio.sleep(FOLLOW_SECONDS)
             if self._pins.is_stale():
-                for server, listing in list(self._listed.items()):
-                    again(server, listing)
+                self.review_again(again)
+
+    def review_again(self, again: Callable[[str, Listing], None]) -> None:
+        """Have every listing taken `again`, as it was listed last: the rules have changed."""
+        for server, listing in list(self._listed.items()):
+            again(server, listing)
 
     def _log(self, server: str, tools: Iterable[Tool], changed: Iterable[Tool]) -> None:
         """Log what the last listing of the server did not have already."""

@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 
 from adapters.ports import JsonObject
+from nexus_gateway.access.caller import Caller
 from nexus_gateway.fleet.listings import Entry
 from nexus_gateway.server.names import ExposedNames, Named
 from nexus_gateway.settings.snapshot import ExposeSettings
 from tool_registry.catalog import ToolCatalog
+from tool_registry.tool import ToolId
 
 
 class ExposedTools:
@@ -18,12 +20,15 @@ class ExposedTools:
         self._catalog = ToolCatalog()
         self._names = self._named([])
         self._listed: list[JsonObject] = []
+        self._shown: list[ToolId] = []  # of each listed one
         self._visible: set[Named] = set()
 
-    def listed(self, catalog: ToolCatalog) -> list[JsonObject]:
-        """Raw definitions under exposed names, in the catalogue's order."""
+    def listed(self, catalog: ToolCatalog, caller: Caller) -> list[JsonObject]:
+        """Raw definitions under exposed names of what a caller sees, in the catalogue's order."""
         self._follow(catalog)
-        return self._listed
+        if caller.visible is None:
+            return self._listed
+        return [raw for tool, raw in zip(self._shown, self._listed, strict=True) if caller.sees(tool)]
 
     def resolve(self, catalog: ToolCatalog, exposed: str) -> Named | None:
         """The server and its own name of a tool that hosts see."""
@@ -37,6 +42,7 @@ class ExposedTools:
         # Names are made for all tools, so that pinning one renames none.
         self._names = self._named([(tool.id.server, tool.id.name) for tool in catalog])
         shown = [tool for tool in catalog if self._is_shown(str(tool.id))]
+        self._shown = [tool.id for tool in shown]
         self._visible = {(tool.id.server, tool.id.name) for tool in shown}
         self._listed = [
             {**tool.definition, "name": self._names.expose(tool.id.server, tool.id.name)} for tool in shown

@@ -104,13 +104,11 @@ def build_server(
     """
     expose = relaying.expose if relaying else ExposeSettings(pass_through=False)
 
-    async def list_tools(
-        _ctx: Context, _params: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
+    async def list_tools(ctx: Context, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         on_listed()
         tools: list[Any] = list(META_TOOLS) if expose.meta_tools else []
         if relaying is not None and expose.tools != "none":
-            tools += await (await relaying.relay()).tools()
+            tools += await (await relaying.relay()).tools(caller_of(ctx))
         raw_results.leave({"tools": tools})
         return types.ListToolsResult(tools=[])
 

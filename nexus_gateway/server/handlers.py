@@ -11,11 +11,14 @@ from mcp_types import CLIENT_CAPABILITIES_META_KEY, CLIENT_INFO_META_KEY, PROTOC
 
 from adapters.ports import Era, JsonObject, ModelError
 from nexus_gateway.access.caller import Caller
+from nexus_gateway.routing.corrections import Corrections
 from nexus_gateway.server import asking, rendering
+from nexus_gateway.server.found_rendering import render_found
 from nexus_gateway.server.meta_tools import META_TOOLS
 from nexus_gateway.server.questions import question
 from nexus_gateway.telemetry.turn_line import log_turn
 from nexus_gateway.turn.confirmation import PendingTokens, TokenError
+from nexus_gateway.turn.cursors import CursorError
 from nexus_gateway.turn.parts import Calls, TurnOptions
 from nexus_gateway.turn.result import Outcome, PendingCall, TurnResult
 from nexus_gateway.turn.service import TurnService
@@ -42,6 +45,7 @@ class HandlerParts:
 
     Attributes:
         fit: an upstream's own result as it may be sent to the caller's host.
+        corrections: told of turns and calls; None where nothing is to be learnt from them.
     """
 
     turns: TurnService
@@ -50,6 +54,7 @@ class HandlerParts:
     explain: bool
     answer_timeout_seconds: float
     fit: Callable[[JsonObject, Caller], JsonObject] = lambda result, _caller: result
+    corrections: Corrections | None = None
 
 
 class Handlers:
@@ -107,6 +112,8 @@ class Handlers:
         if isinstance(result, dict):
             return result
         log_turn(result, caller, request=arguments["request"])
+        if self._parts.corrections is not None:
+            self._parts.corrections.turned(arguments["request"], result, caller)
         return rendering.render(result, explain=self._parts.explain, token=self._token(result, caller))
 
     async def _call_tool(self, arguments: JsonObject, ctx: Context, caller: Caller) -> JsonObject:
@@ -129,21 +136,27 @@ class Handlers:
         if isinstance(result, dict):
             return result
         log_turn(result, caller)
+        if self._parts.corrections is not None and result.tool_id is not None and _answered(result):
+            self._parts.corrections.called(result.tool_id, caller)
         if result.refused is not None:
             raise MCPError(code=result.refused.code, message=result.refused.message, data=result.refused.data)
         if result.raw is not None:
             return result.raw  # an exact call is relayed without a word of ours
         return rendering.render(result, explain=False, token=self._token(result, caller))
 
-    async def _find_tools(self, arguments: JsonObject, _ctx: Context, _caller: Caller) -> JsonObject:
+    async def _find_tools(self, arguments: JsonObject, _ctx: Context, caller: Caller) -> JsonObject:
         try:
-            decision, index = await self._parts.turns.find(arguments["query"], arguments.get("limit", 5))
+            page = await self._parts.turns.find(
+                arguments["query"], caller, limit=arguments.get("limit"), cursor=arguments.get("cursor")
+            )
         except ModelError as error:
             return rendering.error(str(error))
-        return rendering.render_found(decision, index, arguments.get("detail", "signatures"))
+        except CursorError as error:
+            return rendering.error(f"find_tools: {error}.")
+        return render_found(page, arguments.get("detail", "signatures"))
 
-    async def _describe_tool(self, arguments: JsonObject, _ctx: Context, _caller: Caller) -> JsonObject:
-        found = await self._parts.turns.named(arguments["tool"])
+    async def _describe_tool(self, arguments: JsonObject, _ctx: Context, caller: Caller) -> JsonObject:
+        found = await self._parts.turns.named(arguments["tool"], caller)
         if isinstance(found, str):
             return rendering.error(found)
         return rendering.render_description(found, self._parts.calls.catalog)
@@ -196,6 +209,10 @@ class Handlers:
 
     def _redeem(self, token: str | None, caller: Caller) -> PendingCall | None:
         return None if token is None else self._parts.tokens.redeem(token, caller)
+
+
+def _answered(result: TurnResult) -> bool:
+    return result.outcome is Outcome.CALLED and not result.is_error
 
 
 def _forwarded(ctx: Context) -> JsonObject:

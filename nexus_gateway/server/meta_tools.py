@@ -55,17 +55,32 @@ META_TOOLS: tuple[dict[str, Any], ...] = (
     {
         "name": "find_tools",
         "title": "Find tools",
-        "description": "The best tools for a need, among all connected servers.",
+        "description": (
+            "The best tools for a need, among all connected servers, with how relevant each is (0 to 1). Says so if "
+            "none fits."
+        ),
         "inputSchema": {
             "type": "object",
             "properties": {
-                "query": {"type": "string", "description": "What the tool should do."},
-                "limit": {"type": "integer", "minimum": 1, "maximum": 50, "default": 5},
+                "query": {
+                    "type": "string",
+                    "description": "What the tool should do. Empty lists every tool, by server.",
+                },
+                "limit": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": 50,
+                    "description": "Tools a page: 5 of a search and 50 of a list, if not given.",
+                },
                 "detail": {
                     "type": "string",
                     "enum": ["names", "signatures", "schemas"],
                     "default": "signatures",
                     "description": "How much of each tool to return.",
+                },
+                "cursor": {
+                    "type": "string",
+                    "description": "For the next page: the nextCursor of the last one, with the same query.",
                 },
             },
             "required": ["query"],

@@ -51,6 +51,7 @@ class RelayParts:
 
     Attributes:
         meta_call: handles the meta-tools.
+        on_called: told of an exposed tool that a caller called, and that answered without an error.
         patience_seconds: how long a first listing waits for servers that have neither answered nor failed.
     """
 
@@ -61,6 +62,7 @@ class RelayParts:
     states: RequestStates
     large_results: LargeResults
     patience_seconds: float = 15.0
+    on_called: Callable[[ToolId, Caller], None] = lambda _tool, _caller: None
 
 
 class Relay:
@@ -111,10 +113,10 @@ class Relay:
         schema = tool.input_schema if tool else None
         return schema if isinstance(schema, Mapping) else None
 
-    async def tools(self) -> list[JsonObject]:
-        """The exposed tools' raw definitions."""
+    async def tools(self, caller: Caller) -> list[JsonObject]:
+        """The raw definitions of the exposed tools that a caller sees."""
         await self._first_verdicts()
-        return self._tools.listed(self._fleet.catalog)
+        return self._tools.listed(self._fleet.catalog, caller)
 
     async def call(self, name: str, arguments: JsonObject, ctx: Context, caller: Caller) -> JsonObject:
         """Handle `tools/call`. Raises MCPError for an upstream's own JSON-RPC error."""
@@ -148,7 +150,7 @@ class Relay:
             if self._expose.tools != "none":
                 await self._first_verdicts()
             found = self._tools.resolve(self._fleet.catalog, name)
-        if found is None:
+        if found is None or not caller.sees(ToolId(*found)):
             return self._unknown(name)
         server, tool = found
         hop = Hop(server, "tools/call", tool, {**without_owned_meta(ctx.params or {}), "name": tool})
@@ -160,6 +162,8 @@ class Relay:
             return rendering.error(str(error))  # a model reads this; a protocol error it may not see
         self._routes.learn(server, raw)
         self._tasks.learn(server, raw)
+        if not raw.get("isError"):
+            self._parts.on_called(ToolId(server, tool), caller)
         return raw
 
     def _unknown(self, name: str) -> JsonObject:

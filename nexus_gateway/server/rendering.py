@@ -7,8 +7,8 @@ from typing import Any
 from adapters.ports import JsonObject
 from nexus_gateway.turn.result import Ground, Outcome, TurnResult
 from tool_registry.catalog import ToolCatalog
-from tool_registry.index import RoutingIndex, compile_tool
-from tool_registry.routing import Candidate, RoutingDecision, RoutingOutcome
+from tool_registry.index import compile_tool
+from tool_registry.routing import Candidate
 from tool_registry.tool import Tool
 
 META_KEY = "nexus-gateway/turn"
@@ -47,7 +47,7 @@ def _relayed(result: TurnResult, raw: JsonObject, *, explain: bool) -> JsonObjec
     relayed["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: turn_meta(result)}
     content = raw.get("content")
     if explain and isinstance(content, list):
-        said = f"[nexus: {result.tool_id} {_compact(result.arguments)}]"
+        said = f"[nexus: {result.tool_id} {compact(result.arguments)}]"
         relayed["content"] = [*content, {"type": "text", "text": said}]
     return relayed
 
@@ -120,7 +120,7 @@ def _hints(result: TurnResult, token: str | None) -> list[str]:
     lines: list[str] = []
     if result.outcome in (Outcome.PROPOSED, Outcome.NEEDS_INPUT):
         lines += [f"Signature: {result.signature}"] if result.signature else []
-        lines += [f"Draft: {_compact(result.arguments)}"]
+        lines += [f"Draft: {compact(result.arguments)}"]
         lines += [f"Missing: {m.name}{_type_note(m.schema)} {m.description}".rstrip() for m in result.missing]
     if result.confirm and token:
         lines.append(
@@ -136,37 +136,9 @@ def _type_note(schema: Mapping[str, Any]) -> str:
     return f" ({kind if isinstance(kind, str) else json.dumps(kind)})" if kind else ""
 
 
-def _compact(value: object) -> str:
+def compact(value: object) -> str:
+    """JSON on one line, as models read it."""
     return json.dumps(value, ensure_ascii=False)
-
-
-def render_found(decision: RoutingDecision, index: RoutingIndex, detail: str) -> JsonObject:
-    """`find_tools`: the candidates at the asked detail; says plainly when nothing fits."""
-    if decision.outcome is RoutingOutcome.ABSTAINED:
-        none: JsonObject = {"tools": [], "message": f"No tool fits: {decision.reason}."}
-        return {"content": [{"type": "text", "text": none["message"]}], "structuredContent": none}
-    found = [_found(index.tools[index.position[c.tool_id]].tool, c, detail) for c in decision.candidates]
-    lines = [_found_line(entry) for entry in found]
-    return {"content": [{"type": "text", "text": "\n".join(lines)}], "structuredContent": {"tools": found}}
-
-
-def _found(tool: Tool, candidate: Candidate, detail: str) -> JsonObject:
-    entry: JsonObject = {"tool": str(tool.id), "score": round(candidate.score, 4)}
-    if detail == "names":
-        return entry
-    entry["description"] = tool.description.strip().split("\n")[0][:200]
-    if detail == "signatures":
-        entry["signature"] = compile_tool(tool).signature
-    else:
-        entry["inputSchema"] = tool.input_schema
-    return entry
-
-
-def _found_line(entry: Mapping[str, Any]) -> str:
-    schema = f"\n  {_compact(entry['inputSchema'])}" if "inputSchema" in entry else ""
-    signature = f" {entry['signature']}" if "signature" in entry else ""
-    description = f" - {entry['description']}" if entry.get("description") else ""
-    return f"{entry['tool']}:{signature}{description}{schema}"
 
 
 def render_description(tool: Tool, catalog: ToolCatalog) -> JsonObject:
@@ -179,7 +151,7 @@ def render_description(tool: Tool, catalog: ToolCatalog) -> JsonObject:
         "content_hash": tool.content_hash,
         "epoch": catalog.epoch,
     }
-    return {"content": [{"type": "text", "text": _compact(described)}], "structuredContent": described}
+    return {"content": [{"type": "text", "text": compact(described)}], "structuredContent": described}
 
 
 def invalid(tool: str, wrong: Sequence[str]) -> JsonObject:

@@ -12,9 +12,11 @@ import anyio.to_thread
 
 from adapters.ports import ModelError, UpstreamError, UpstreamRefused
 from nexus_gateway.access.caller import Caller
+from nexus_gateway.routing.masks import Masks
 from nexus_gateway.turn.arguments import Draft
 from nexus_gateway.turn.confirmation import needs_confirmation
-from nexus_gateway.turn.naming import resolve
+from nexus_gateway.turn.finding import Finder, FoundPage
+from nexus_gateway.turn.naming import named, unresolved
 from nexus_gateway.turn.parts import TurnOptions, TurnParts, reads_only
 from nexus_gateway.turn.result import (
     Ground,
@@ -45,10 +47,12 @@ class _Asked:
 
 
 class TurnService:
-    """Runs turns; holds no state of its own between them."""
+    """Runs turns; holds no state of its own between them but what it can compute again."""
 
     def __init__(self, parts: TurnParts) -> None:
         self._parts = parts
+        self._masks = Masks()
+        self._finder = Finder(parts, self._masks)
 
     async def turn(
         self, request: str, caller: Caller, *, context: str = "", options: TurnOptions | None = None
@@ -61,7 +65,9 @@ class TurnService:
         async def run() -> TurnResult:
             with stages.measure("wait"):
                 index = await self._parts.ready(options.on_progress)
-            decision = await self._route(index, request, stages)
+            decision = await self._parts.router.route(
+                index, request, visible=self._masks.mask(index, caller), measure=stages.measure
+            )
             return await self._act(index, decision, _Asked(request, context, caller, options, stages))
 
         return await self._finish(run, caller, stages, options)
@@ -77,7 +83,7 @@ class TurnService:
     ) -> TurnResult:
         """An exact call: `server/name`, or a name that only one server has."""
         stages, options = Stages(), options or TurnOptions()
-        found = await self.named(reference)
+        found = await self.named(reference, caller)
         if isinstance(found, str):
             return TurnResult(Outcome.FAILED, found)
         if wrong := problems(arguments, found.input_schema):
@@ -117,7 +123,7 @@ class TurnService:
         """Go on with a pending call: `answers` fill what was missing, `confirmed` is the user's yes."""
         stages, options = Stages(), options or TurnOptions()
         tool = self._parts.calls.catalog.tools.get(pending.tool_id)
-        if tool is None or tool.content_hash != pending.content_hash:
+        if tool is None or tool.content_hash != pending.content_hash or not caller.sees(tool.id):
             return TurnResult(
                 Outcome.FAILED, f"The tool {pending.tool_id} has changed since the question; ask again."
             )
@@ -141,24 +147,24 @@ class TurnService:
 
         return await self._finish(run, caller, stages, options)
 
-    async def named(self, reference: str) -> Tool | str:
+    async def named(self, reference: str, caller: Caller) -> Tool | str:
         """The tool that `reference` names, or what to say; waits for servers that are still starting."""
-        found = resolve(self._parts.calls.catalog, reference)
+        calls = self._parts.calls
+        found = named(calls.catalog, reference, caller.sees)
         # A bare name may turn out to be ambiguous once every server has listed its tools.
-        if isinstance(found, str) or str(found.id) != reference:
+        if len(found) != 1 or str(found[0].id) != reference:
             with anyio.move_on_after(HEARING_PATIENCE_SECONDS):
-                await self._parts.calls.first_sync()
-            found = resolve(self._parts.calls.catalog, reference)
-        return found
+                await calls.first_sync()
+            found = named(calls.catalog, reference, caller.sees)
+        if len(found) == 1:
+            return found[0]
+        return await anyio.to_thread.run_sync(unresolved, calls.catalog, reference, caller.sees)
 
-    async def find(self, query: str, limit: int) -> tuple[RoutingDecision, RoutingIndex]:
-        """The best tools for a need. Raises ModelError, also when the turn's deadline passes."""
-        with anyio.move_on_after(self._parts.deadline_seconds):
-            index = await self._parts.ready(None)
-            return await self._route(index, query, Stages(), limit), index
-        raise ModelError(
-            f"nothing was found within {self._parts.deadline_seconds:g} s (turn.deadline_seconds)"
-        )
+    async def find(
+        self, query: str, caller: Caller, *, limit: int | None = None, cursor: str | None = None
+    ) -> FoundPage:
+        """A page of the best tools for a need; see `Finder.find`. Raises ModelError and CursorError."""
+        return await self._finder.find(query, caller, limit=limit, cursor=cursor)
 
     async def _finish(
         self, run: Callable[[], Awaitable[TurnResult]], caller: Caller, stages: Stages, options: TurnOptions
@@ -180,11 +186,6 @@ class TurnService:
             f"The turn took longer than {limit} (turn.deadline_seconds) and was stopped.",
             stages=stages,
         )
-
-    async def _route(
-        self, index: RoutingIndex, request: str, stages: Stages, limit: int | None = None
-    ) -> RoutingDecision:
-        return await self._parts.router.route(index, request, limit=limit, measure=stages.measure)
 
     async def _act(self, index: RoutingIndex, decision: RoutingDecision, asked: "_Asked") -> TurnResult:
         if asked.options.read_only:
