@@ -56,7 +56,13 @@ class FakeGateway:
 
 @asynccontextmanager
 async def fake_gateway(
-    cache, *upstreams, synced=True, connect=None, answer_timeout_seconds=PATIENCE, **server_options
+    cache,
+    *upstreams,
+    synced=True,
+    connect=None,
+    answer_timeout_seconds=PATIENCE,
+    corrections=None,
+    **server_options,
 ):
     """Run a gateway over fake upstreams; `server_options` are `ServerSettings` of every server."""
     by_name = {upstream.server: upstream for upstream in upstreams}
@@ -95,6 +101,7 @@ async def fake_gateway(
             tokens=tokens,
             explain=True,
             answer_timeout_seconds=answer_timeout_seconds,
+            corrections=corrections,
         )
     )
     async with anyio.create_task_group() as tasks:

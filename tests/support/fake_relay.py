@@ -102,7 +102,9 @@ async def meta_call(name, arguments, ctx, caller):
 
 
 @asynccontextmanager
-async def relaying_server(fleet, *, patience_seconds=PATIENCE, meta=meta_call, **expose):
+async def relaying_server(
+    fleet, *, patience_seconds=PATIENCE, meta=meta_call, on_called=lambda _tool, _caller: None, **expose
+):
     """The server on a fleet; `expose` are `ExposeSettings`, all tools by default."""
     settings, hosts = ExposeSettings(**{"tools": "all", **expose}), Hosts()
     relay = Relay(
@@ -114,6 +116,7 @@ async def relaying_server(fleet, *, patience_seconds=PATIENCE, meta=meta_call, *
             states=RequestStates(AESGCMRequestStateCodec([secrets.token_bytes(32)])),
             large_results=LargeResults(max_tokens=0, keep_seconds=60),
             patience_seconds=patience_seconds,
+            on_called=on_called,
         )
     )
 

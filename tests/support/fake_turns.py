@@ -68,9 +68,10 @@ async def service_of(
     ready=None,
     engine=None,
     embedder_of=None,
+    embedder=None,
     **parts,
 ):
-    catalog, embedder = catalog_of(**(servers or FILES)), HashingEmbedder()
+    catalog, embedder = catalog_of(**(servers or FILES)), embedder or HashingEmbedder()
     index, engine, calls = (
         await index_of(catalog, embedder),
         engine or ScriptedEngine(answers),
