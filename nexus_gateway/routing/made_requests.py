@@ -7,6 +7,7 @@ name or the first sentence, and values for a few parameters. Seeded; knows defin
 import random
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from tool_registry.index import CompiledTool
@@ -108,10 +109,9 @@ _IDS = (
     "team-alpha",
     "acme",
 )
-_WORDS = (
+THINGS = (
     "report",
     "invoice",
-    "alpha",
     "budget",
     "sales",
     "hello world",
@@ -120,56 +120,135 @@ _WORDS = (
     "Berlin",
     "Alice",
 )
+"""What values are made of, and contents where the caller has nothing better."""
+_HOLDERS = frozenset(
+    """
+    bucket calendar channel collection column container database dataset document file filename filter folder index
+    key keyword list namespace page path project query repo repository schema search sheet sql table term text topic
+    url workspace
+    """.split()  # noqa: SIM905 - shorter to read than a column of strings
+)
+"""Words of parameters that say where contents are, or which: there a request often speaks of the contents alone."""
 
 
-def made_requests(compiled: CompiledTool, count: int, rng: random.Random) -> list[str]:
-    """Up to `count` different requests that this tool would serve; none for a tool that says nothing of itself."""
-    makers = (_from_sentence, _from_sentence, _from_name, _from_both)
-    made: dict[str, None] = {}
-    for _ in range(count * 3):
-        text = rng.choice(makers)(compiled, rng)
-        if text and len(text.split()) > 1:
-            made[_finished(text, rng)] = None
-        if len(made) >= count:
-            break
-    return list(made)
+@dataclass(frozen=True, slots=True)
+class RequestMaker:
+    """Makes requests for tools.
+
+    Attributes:
+        rng: what it draws with.
+        contents: what is asked for inside of places. Names of other tools teach that contents don't choose the tool;
+            among the values of other requests they cost the embedder recall.
+    """
+
+    rng: random.Random
+    contents: Sequence[str] = THINGS
+
+    def make(self, compiled: CompiledTool, count: int) -> list[str]:
+        """Up to `count` different requests that this tool would serve; none for one that says nothing of itself."""
+        makers = [self._from_sentence, self._from_sentence, self._from_name, self._from_both] * 2
+        if self._holders(compiled):
+            makers.append(self._about_contents)
+        made: dict[str, None] = {}
+        for _ in range(count * 3):
+            text = self.rng.choice(makers)(compiled)
+            if text and len(text.split()) > 1:
+                made[self._finished(text)] = None
+            if len(made) >= count:
+                break
+        return list(made)
+
+    def _from_sentence(self, compiled: CompiledTool) -> str:
+        """The first sentence as an order, thinned out: users say less than a definition does."""
+        rng = self.rng
+        words = _imperative(_first_sentence(compiled.tool.description)).split()
+        if len(words) < 2:  # noqa: PLR2004
+            return self._from_name(compiled)
+        words = words[: rng.randint(7, 16)]
+        verb, rest = words[0], words[1:]
+        thinned = [word for word in rest if rng.random() > rng.choice((0.0, 0.15, 0.3))]
+        order = self._said(verb.lower()) if rng.random() < 0.5 else verb  # noqa: PLR2004
+        return f"{order} {' '.join(thinned)}{self._values(compiled)}"
+
+    def _from_name(self, compiled: CompiledTool) -> str:
+        words = [word.lower() for word in identifier_words(compiled.tool.id.name)]
+        at = next((place for place, word in enumerate(words) if word in _WAYS or word in _LIKE), None)
+        if at is None:
+            return f"{' '.join(words)}{self._values(compiled)}"
+        others = [*words[:at], *words[at + 1 :]]
+        return f"{self._said(words[at])} {' '.join(others)}{self._values(compiled)}"
+
+    def _from_both(self, compiled: CompiledTool) -> str:
+        """The name's words, then a few from the rest of the first sentence."""
+        start = self._from_name(compiled)
+        words = _first_sentence(compiled.tool.description).split()
+        if len(words) < 5:  # noqa: PLR2004
+            return start
+        at = self.rng.randint(2, max(2, len(words) - 4))
+        return f"{start} {' '.join(words[at : at + self.rng.randint(2, 6)])}"
+
+    def _about_contents(self, compiled: CompiledTool) -> str:
+        """`Find all movies in collection 'mflix'`: the verb and the places are the tool's, the object is not."""
+        rng = self.rng
+        verb = next((word.lower() for word in _verbs(compiled) if word.lower() in _WAYS | _LIKE), "get")
+        held = rng.sample(holders := self._holders(compiled), min(len(holders), rng.randint(1, 2)))
+        places = (f"{name} {self._quoted(rng.choice(self.contents))}" for name in held)
+        return f"{self._said(verb)} {rng.choice(self.contents)} in the {' and '.join(places)}"
+
+    def _holders(self, compiled: CompiledTool) -> list[str]:
+        names = (" ".join(identifier_words(name)).lower() for name in properties(compiled.schema))
+        return [name for name in names if _HOLDERS & set(name.split())]
+
+    def _said(self, verb: str) -> str:
+        kind = verb if verb in _WAYS else _LIKE.get(verb)
+        return self.rng.choice(_WAYS[kind]) if kind else verb.capitalize()
+
+    def _values(self, compiled: CompiledTool) -> str:
+        """` for user id 42 with status open`: some required parameters, fewer optional ones."""
+        known = properties(compiled.schema)
+        needed = [name for name in required(compiled.schema) if name in known]
+        optional = [name for name in known if name not in needed]
+        chosen = [name for name in needed[:3] if self.rng.random() < 0.5]  # noqa: PLR2004
+        chosen += [name for name in optional[:8] if self.rng.random() < 0.08]  # noqa: PLR2004
+        return "".join(f" {self._with(name, known[name])}" for name in chosen[:3])
+
+    def _with(self, name: str, schema: Schema) -> str:
+        words = " ".join(identifier_words(name)).lower()
+        value = self._value(name, schema)
+        ways = ("for {0} {1}", "with {0} {1}", "in {0} {1}", "{1}", "{0} {1}")
+        return self.rng.choice(ways).format(words, value)
+
+    def _value(self, name: str, schema: Mapping[str, Any]) -> str:
+        rng = self.rng
+        options: Sequence[Any] = schema.get("enum") or schema.get("examples") or ()
+        if options and isinstance(options[0], str):
+            return str(rng.choice(options))[:40]
+        if rng.random() < 0.3:  # noqa: PLR2004
+            return f"<{name}>"
+        if schema.get("type") in ("integer", "number"):
+            return str(rng.choice((1, 2, 3, 5, 10, 25, 100, 2024)))
+        if schema.get("type") == "boolean":
+            return ""
+        named = "id" in name.lower() or "name" in name.lower()
+        return self._quoted(rng.choice(_IDS if named else (*THINGS, *_IDS)))
+
+    def _quoted(self, text: str) -> str:
+        quote = self.rng.choice(("", "", "'", '"'))
+        return f"{quote}{text}{quote}"
+
+    def _finished(self, text: str) -> str:
+        text = " ".join(text.split())
+        before = self.rng.choice(_BEFORE)
+        if before:
+            text = before + text[0].lower() + text[1:]
+        asks = text.split()[0] in {"What", "Which", "How", "Is"}
+        return text + ("?" if asks else self.rng.choice(("", "", ".")))
 
 
-def _from_sentence(compiled: CompiledTool, rng: random.Random) -> str:
-    """The first sentence as an order, thinned out: users say less than a definition does."""
-    sentence = _imperative(_first_sentence(compiled.tool.description))
-    words = sentence.split()
-    if not 2 <= len(words):  # noqa: SIM300 - reads as a bound
-        return _from_name(compiled, rng)
-    words = words[: rng.randint(7, 16)]
-    verb, rest = words[0], words[1:]
-    thinned = [word for word in rest if rng.random() > rng.choice((0.0, 0.15, 0.3))]
-    order = _said(verb.lower(), rng) if rng.random() < 0.5 else verb  # noqa: PLR2004
-    return f"{order} {' '.join(thinned)}{_values(compiled, rng)}"
-
-
-def _from_name(compiled: CompiledTool, rng: random.Random) -> str:
-    words = [word.lower() for word in identifier_words(compiled.tool.id.name)]
-    at = next((place for place, word in enumerate(words) if word in _WAYS or word in _LIKE), None)
-    if at is None:
-        return f"{' '.join(words)}{_values(compiled, rng)}"
-    verb, others = words[at], [*words[:at], *words[at + 1 :]]
-    return f"{_said(verb, rng)} {' '.join(others)}{_values(compiled, rng)}"
-
-
-def _from_both(compiled: CompiledTool, rng: random.Random) -> str:
-    """The name's words, then a few from the rest of the first sentence."""
-    start = _from_name(compiled, rng)
-    words = _first_sentence(compiled.tool.description).split()
-    if len(words) < 5:  # noqa: PLR2004
-        return start
-    at = rng.randint(2, max(2, len(words) - 4))
-    return f"{start} {' '.join(words[at : at + rng.randint(2, 6)])}"
-
-
-def _said(verb: str, rng: random.Random) -> str:
-    kind = verb if verb in _WAYS else _LIKE.get(verb)
-    return rng.choice(_WAYS[kind]) if kind else verb.capitalize()
+def _verbs(compiled: CompiledTool) -> list[str]:
+    """Where a verb may stand: in the name, then at the head of the description."""
+    head = _imperative(_first_sentence(compiled.tool.description)).split()[:1]
+    return [*identifier_words(compiled.tool.id.name), *head]
 
 
 def _first_sentence(description: str) -> str:
@@ -190,50 +269,3 @@ def _imperative(sentence: str) -> str:
             stem += "e"
         first = stem
     return f"{first} {rest}"
-
-
-def _values(compiled: CompiledTool, rng: random.Random) -> str:
-    """` for user id 42 with status open`: some required parameters, fewer optional ones."""
-    known = properties(compiled.schema)
-    needed = [name for name in required(compiled.schema) if name in known]
-    optional = [name for name in known if name not in needed]
-    chosen = [name for name in needed[:3] if rng.random() < 0.5]  # noqa: PLR2004
-    chosen += [name for name in optional[:8] if rng.random() < 0.08]  # noqa: PLR2004
-    return "".join(f" {_with(name, known[name], rng)}" for name in chosen[:3])
-
-
-def _with(name: str, schema: Schema, rng: random.Random) -> str:
-    words = " ".join(identifier_words(name)).lower()
-    value = _value(name, schema, rng)
-    return rng.choice(
-        (
-            f"for {words} {value}",
-            f"with {words} {value}",
-            f"in {words} {value}",
-            f"{value}",
-            f"{words} {value}",
-        )
-    )
-
-
-def _value(name: str, schema: Mapping[str, Any], rng: random.Random) -> str:
-    options: Sequence[Any] = schema.get("enum") or schema.get("examples") or ()
-    if options and isinstance(options[0], str):
-        return str(rng.choice(options))[:40]
-    if rng.random() < 0.3:  # noqa: PLR2004
-        return f"<{name}>"
-    if schema.get("type") in ("integer", "number"):
-        return str(rng.choice((1, 2, 3, 5, 10, 25, 100, 2024)))
-    if schema.get("type") == "boolean":
-        return ""
-    quote = rng.choice(("", "", "'", '"'))
-    return f"{quote}{rng.choice(_IDS if 'id' in name.lower() or 'name' in name.lower() else (*_WORDS, *_IDS))}{quote}"
-
-
-def _finished(text: str, rng: random.Random) -> str:
-    text = " ".join(text.split())
-    before = rng.choice(_BEFORE)
-    if before:
-        text = before + text[0].lower() + text[1:]
-    asks = text.split()[0] in {"What", "Which", "How", "Is"}
-    return text + ("?" if asks else rng.choice(("", "", ".")))

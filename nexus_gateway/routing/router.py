@@ -3,17 +3,23 @@
 Knows models by what they do; knows no turn, no fleet and no host.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
-from adapters.ports import Embedder, Reranker
+from adapters.ports import Embedder, ModelError, Reranker
 from nexus_gateway.routing.routing_text import in_other_script, routing_text
 from tool_registry.index import RoutingIndex
-from tool_registry.routing import Candidate, Gate, RoutingDecision, RoutingOutcome, decide, rank
+from tool_registry.routing import Candidate, Gate, RoutingDecision, RoutingOutcome, decide, rank, rerank
+
+log = structlog.get_logger(__name__)
+
+RERANKED = 6
+"""Candidates that a reranker reads: it costs one reading each, and the right tool is rarely placed lower."""
 
 Measure = Callable[[str], AbstractContextManager[object]]
 """Times a stage: "embed", "scan" or "rerank"."""
@@ -32,8 +38,11 @@ class Router:
         gate: Gate,
         *,
         reranker: Callable[[], Awaitable[Reranker]] | None = None,
+        prefer: Sequence[str] = (),
     ) -> None:
         self.gate = gate
+        self._prefer = prefer
+        self._reranker_failed = False
         self._embedder = embedder
         self._reranker = reranker
 
@@ -62,9 +71,14 @@ class Router:
         embedder = await self._embedder()
         with measure("embed"):
             query = (await embedder.embed_requests([text]))[0]
+        gate = self.gate if limit is None else replace(self.gate, candidates=limit)
         with measure("scan"):
-            gate = self.gate if limit is None else replace(self.gate, candidates=limit)
-            decision = decide(rank(index, text, query, visible=visible, limit=max(20, limit or 0)), gate)
+            ranked = rank(index, text, query, visible=visible, limit=max(20, limit or 0), prefer=self._prefer)
+            decision = decide(ranked, gate)
+        if decision.outcome is RoutingOutcome.AMBIGUOUS and self._reranker and not ranked[0].exact:
+            with measure("rerank"):
+                ranked = await self._reranked(index, text, ranked)
+            decision = decide(ranked, gate)
         if embedder.english_only and decision.outcome is RoutingOutcome.ROUTED and in_other_script(text):
             reason = "the embedding model knows English only (nexus-gateway doctor says more)"
             return replace(decision, outcome=RoutingOutcome.AMBIGUOUS, reason=reason)
@@ -76,14 +90,25 @@ class Router:
         request: str,
         *,
         visible: NDArray[np.bool_] | None = None,
-        rerank: bool = False,
+        reranked: bool = False,
     ) -> list[Candidate]:
         """The ranking that a decision is made from, for calibrating. Raises ModelError."""
         text = routing_text(request)
         embedder = await self._embedder()
         query = (await embedder.embed_requests([text]))[0]
-        ranked = rank(index, text, query, visible=visible)
-        return await self._reranked(index, text, ranked) if rerank else ranked
+        ranked = rank(index, text, query, visible=visible, prefer=self._prefer)
+        return await self._reranked(index, text, ranked) if reranked else ranked
 
     async def _reranked(self, index: RoutingIndex, text: str, candidates: list[Candidate]) -> list[Candidate]:
-        return candidates
+        """The candidates as a reranker orders them; as they are where there is none or it fails."""
+        if self._reranker is None:
+            return candidates
+        texts = [index.tools[index.position[candidate.tool_id]].text for candidate in candidates[:RERANKED]]
+        try:
+            scores = await (await self._reranker()).score(text, texts)
+        except ModelError as error:
+            if not self._reranker_failed:
+                log.warning("router.not_reranked", cause=str(error))
+            self._reranker_failed = True
+            return candidates
+        return rerank(candidates, scores)

@@ -10,8 +10,12 @@ _LATIN_END = 0x24F
 
 
 def routing_text(request: str) -> str:
-    """The request without the folders of its paths: `/tmp/multiple/a.txt` is no word for multiple files."""
-    return _FOLDERS.sub("", request[:ROUTING_CHARACTERS])
+    """The request without the folders of its paths: `/tmp/multiple/a.txt` is no word for multiple files.
+
+    Bytes that are no text, as a shell may hand them over, become `?`: tokenizers refuse them.
+    """
+    text = request[:ROUTING_CHARACTERS].encode(errors="replace").decode()
+    return _FOLDERS.sub("", text)
 
 
 def in_other_script(text: str) -> bool:

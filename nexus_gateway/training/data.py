@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nexus_gateway.routing.made_requests import made_requests
+from nexus_gateway.routing.made_requests import RequestMaker
 from tool_registry.index import CompiledTool, compile_tool
+from tool_registry.text import identifier_words
 from tool_registry.tool import tool_from_definition
 
 MCP, BFCL, TOOLE, SEAL = "mcp", "bfcl", "toole", "seal"
@@ -37,14 +38,13 @@ class TrainingData:
     examples: list[Example] = field(default_factory=list)
 
 
-def load(folder: Path, *, seed: int, made_each: int, with_calibration: bool) -> TrainingData:
-    """Read the public data of a folder.
+def load(folder: Path, *, seed: int, made_each: int) -> TrainingData:
+    """Read the public data of a folder. The `calib` rows are left for choices and calibration.
 
     Args:
         folder: with `registry.jsonl` and the files beside it.
         seed: of the made requests.
         made_each: requests made for each MCP tool.
-        with_calibration: whether the `calib` rows are learned from too.
     """
     forbidden = Forbidden.read(folder)
     data = TrainingData()
@@ -60,10 +60,6 @@ def load(folder: Path, *, seed: int, made_each: int, with_calibration: bool) -> 
         )
     data.examples += _examples(folder / "bfcl_parallel.jsonl", BFCL, data.pools[BFCL], _one_tool)
     data.examples += _examples(folder / "livemcp_requests.jsonl", MCP, data.pools[MCP], lambda _: True)
-    if with_calibration:
-        data.examples += _examples(
-            folder / "routing_queries.jsonl", MCP, data.pools[MCP], lambda row: row["split"] == "calib"
-        )
     data.examples += _made(data.pools[MCP], made_each, seed)
     return data
 
@@ -130,10 +126,12 @@ def _one_tool(row: Mapping[str, Any]) -> bool:
 
 
 def _made(tools: Mapping[str, CompiledTool], each: int, seed: int) -> Iterator[Example]:
+    names = [" ".join(identifier_words(compiled.tool.id.name)[-2:]).lower() for compiled in tools.values()]
     rng = random.Random(seed)  # noqa: S311 - not for secrets
+    maker = RequestMaker(rng, names)
     for key, compiled in tools.items():
         if compiled.tool.description.strip():
-            yield from (Example(text, key, MCP, "made") for text in made_requests(compiled, each, rng))
+            yield from (Example(text, key, MCP, "made") for text in maker.make(compiled, each))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

