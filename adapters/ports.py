@@ -300,7 +300,12 @@ class Embedder(Protocol):
 
 
 class Reranker(Protocol):
-    """Scores a request against few candidate texts; higher is better. The seam for a cross-encoder."""
+    """Scores a request against few candidate texts; higher is better. The scale is the model's own."""
+
+    @property
+    def identity(self) -> str:
+        """Model content and how it is run: what a calibration of its scores was made for."""
+        ...
 
     async def score(self, request: str, texts: Sequence[str]) -> Sequence[float]:
         """One score a text. Raises ModelError."""

@@ -1,61 +1,49 @@
-"""Embedders and rerankers run by sentence-transformers.
+"""Embedders run by sentence-transformers.
 
-Knows model directories and that library, and no other module does. Does not know where models come from
-(`adapters.model_files`), nor what the texts are.
-
-torch and sentence_transformers take seconds to import and a host waits for our first answer, so they are
-imported lazily, in `_load_embedder` and `_load_reranker`, which run in a worker thread. A model is loaded from
-its directory alone: nothing here opens a connection.
+Knows model directories and that library. Does not know where models come from (`adapters.model_files`), nor what
+the texts are. The library is imported lazily (see `adapters.sentence_runtime`). A model is loaded from its directory
+alone: nothing here opens a connection.
 """
 
-import hashlib
-import json
-import math
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from numpy.typing import NDArray
 
-from adapters.ports import ModelError, ModelUnusable, Vectors
+from adapters.ports import ModelUnusable, Vectors
+from adapters.sentence_runtime import (
+    Runner,
+    RunOptions,
+    add_deltas,
+    content_identity,
+    limit_length,
+    load_arguments,
+    loading,
+    max_tokens,
+)
 
-_CHARACTERS_PER_TOKEN = 16
-"""Longer texts are cut before they are tokenised: above what a token covers in any language (2 to 6)."""
+_KIND = "embedder"
 
 _MULTILINGUAL_VOCABULARY = 60_000
 """English vocabularies have 30,522 (BERT) or 50,265 entries (RoBERTa); multilingual ones 100,000 and more."""
 
-_CONTENT_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model"}
 
-_Item = TypeVar("_Item")
-
-
-@dataclass(frozen=True, slots=True)
-class EmbedderOptions:
-    """How a model is run.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderOptions(RunOptions):
+    """How an embedder is run.
 
     Attributes:
         request_prompt: put before each request; the model's own `query` prompt where None.
         tool_prompt: put before each tool text; the model's own `document` or `passage` prompt where None.
-        max_tokens: texts are cut to this length, or to the model's where that is shorter.
-        batch_size: texts a call into the library; a request waits for one such batch at most. On a CPU, larger
-            ones measured no faster.
-        threads: torch's threads, of the whole process; its own choice where None.
-        device: as torch names it.
-        trust_remote_code: run Python files that come with the model. Only for a model that needs it and that you trust.
     """
 
     request_prompt: str | None = None
     tool_prompt: str | None = None
-    max_tokens: int = 512
-    batch_size: int = 8
-    threads: int | None = None
-    device: str = "cpu"
-    trust_remote_code: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +61,7 @@ class SentenceEmbedder:
 
     def __init__(self, loaded: _Loaded, directory: Path, options: EmbedderOptions) -> None:
         self._loaded = loaded
-        self._runner = _Runner(directory, loaded.model, options)
+        self._runner = Runner(directory, loaded.model, options)
 
     @property
     def identity(self) -> str:
@@ -113,111 +101,42 @@ class SentenceEmbedder:
         return vectors
 
 
-class CrossEncoderReranker:
-    """A `Reranker` over one loaded cross-encoder; see `open_reranker`."""
-
-    def __init__(self, model: Any, directory: Path, options: EmbedderOptions) -> None:
-        self._model = model
-        self._runner = _Runner(directory, model, options)
-
-    async def score(self, request: str, texts: Sequence[str]) -> Sequence[float]:
-        """One score a text, higher is better; the scale is the model's. Raises ModelUnusable."""
-        limit = self._runner.max_characters
-        pairs = [(request[:limit], text[:limit]) for text in texts]
-        scores = np.zeros(len(pairs), dtype=np.float32)
-
-        def predict(batch: Sequence[tuple[str, str]]) -> NDArray[Any]:
-            return np.asarray(self._model.predict(list(batch), show_progress_bar=False), dtype=np.float32)
-
-        async for indices, values in self._runner.run(
-            predict, pairs, lengths=[len(text) for _, text in pairs]
-        ):
-            scores[indices] = values
-        return [float(score) for score in scores]
-
-
 @asynccontextmanager
 async def open_embedder(
-    directory: Path, options: EmbedderOptions | None = None
+    directory: Path, options: EmbedderOptions | None = None, deltas: Path | None = None
 ) -> AsyncIterator[SentenceEmbedder]:
     """Load the model of a directory; it is dropped when the context is left.
 
+    Args:
+        directory: the model; with `deltas` the base that they belong to.
+        options: how it is run.
+        deltas: low-rank differences, as `adapters.low_rank` describes them.
+
     Raises:
-        ModelUnusable: names the directory and what is wrong with it.
+        ModelMissing: there is no file `deltas`.
+        ModelUnusable: names the directory or the file and what is wrong with it.
     """
     options = options or EmbedderOptions()
     # Nothing stops an import or a load half-way; a cancelled start must not wait for it.
-    loaded = await to_thread.run_sync(_load_embedder, directory, options, abandon_on_cancel=True)
+    loaded = await to_thread.run_sync(_load, directory, options, deltas, abandon_on_cancel=True)
     yield SentenceEmbedder(loaded, directory, options)
 
 
-@asynccontextmanager
-async def open_reranker(
-    directory: Path, options: EmbedderOptions | None = None
-) -> AsyncIterator[CrossEncoderReranker]:
-    """Load the cross-encoder of a directory; prompts of the options don't count.
-
-    Raises:
-        ModelUnusable: names the directory and what is wrong with it.
-    """
-    options = options or EmbedderOptions()
-    model = await to_thread.run_sync(_load_reranker, directory, options, abandon_on_cancel=True)
-    yield CrossEncoderReranker(model, directory, options)
-
-
-class _Runner:
-    """Runs one model batch by batch, in one worker thread at a time, shared by all callers in turn."""
-
-    def __init__(self, directory: Path, model: Any, options: EmbedderOptions) -> None:
-        self.max_characters = _max_tokens(model, options) * _CHARACTERS_PER_TOKEN
-        self._directory = directory
-        self._options = options
-        self._limiter = CapacityLimiter(1)
-
-    async def run(
-        self, call: Callable[[Sequence[_Item]], NDArray[Any]], items: Sequence[_Item], lengths: Sequence[int]
-    ) -> AsyncIterator[tuple[list[int], NDArray[Any]]]:
-        """Yield the indices of a batch and the rows that `call` gives for it.
-
-        Items of like length share a batch, since each is padded to the longest. The limiter is taken anew for
-        each batch and serves in turn, so a lone request passes a long run and a cancelled run stops early.
-        """
-        order = sorted(range(len(items)), key=lambda index: lengths[index])
-        for start in range(0, len(order), self._options.batch_size):
-            indices = order[start : start + self._options.batch_size]
-            batch = [items[index] for index in indices]
-            yield indices, await to_thread.run_sync(self._call, call, batch, limiter=self._limiter)
-
-    def _call(self, call: Callable[[Sequence[_Item]], NDArray[Any]], batch: Sequence[_Item]) -> NDArray[Any]:
-        try:
-            return call(batch)
-        except (RuntimeError, ValueError) as error:
-            raise ModelUnusable(f"the model in {self._directory} failed: {_first_line(error)}") from error
-
-
-@contextmanager
-def _load_errors(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except ModelError:
-        raise
-    except Exception as error:  # broken files make the libraries raise nearly anything
-        raise ModelUnusable(f"can't load the model in {directory}: {_first_line(error)}") from error
-
-
-def _load_embedder(directory: Path, options: EmbedderOptions) -> _Loaded:
-    with _load_errors(directory):
-        _check_embedder_files(directory)
+def _load(directory: Path, options: EmbedderOptions, deltas: Path | None) -> _Loaded:
+    with loading(directory, options):
+        if not (directory / "modules.json").is_file():
+            raise ModelUnusable(f"{directory} has no modules.json: it holds no sentence-transformers model")
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415 - see the module docstring
 
-        _prepare_torch(options)
-        model = SentenceTransformer(str(directory), **_load_arguments(options))
-        _limit_length(model, options)
+        model = SentenceTransformer(str(directory), **load_arguments(options))
+        add_deltas(model, directory, deltas, _KIND)
+        limit_length(model, options)
         request_prompt = _prompt(model, options.request_prompt, "query")
         tool_prompt = _prompt(model, options.tool_prompt, "document", "passage")
+        length = str(max_tokens(model, options))
         return _Loaded(
             model=model,
-            identity=_identity(directory, request_prompt, tool_prompt, str(_max_tokens(model, options))),
+            identity=content_identity(directory, deltas, request_prompt, tool_prompt, length),
             dimensions=int(model.get_embedding_dimension()),
             english_only=_is_english_only(directory, _vocabulary(model.tokenizer)),
             request_prompt=request_prompt,
@@ -225,87 +144,10 @@ def _load_embedder(directory: Path, options: EmbedderOptions) -> _Loaded:
         )
 
 
-def _load_reranker(directory: Path, options: EmbedderOptions) -> Any:
-    with _load_errors(directory):
-        _check_reranker_files(directory)
-        from sentence_transformers import CrossEncoder  # noqa: PLC0415 - see the module docstring
-
-        _prepare_torch(options)
-        model = CrossEncoder(str(directory), **_load_arguments(options))
-        _limit_length(model, options)
-        return model
-
-
-def _load_arguments(options: EmbedderOptions) -> dict[str, Any]:
-    return {
-        "device": options.device,
-        "local_files_only": True,
-        "trust_remote_code": options.trust_remote_code,
-    }
-
-
-def _prepare_torch(options: EmbedderOptions) -> None:
-    import torch  # noqa: PLC0415 - see the module docstring
-    from transformers.utils import logging  # noqa: PLC0415
-
-    logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # it would draw into the log
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-
-
-def _max_tokens(model: Any, options: EmbedderOptions) -> int:
-    return int(min(model.max_seq_length or options.max_tokens, options.max_tokens))
-
-
-def _limit_length(model: Any, options: EmbedderOptions) -> None:
-    if model.max_seq_length != math.inf:  # so it is where there is no transformer, and can't be set
-        model.max_seq_length = _max_tokens(model, options)
-
-
 def _prompt(model: Any, given: str | None, *names: str) -> str:
     if given is not None:
         return given
     return next((prompt for name in names if (prompt := model.prompts.get(name))), "")
-
-
-def _check_embedder_files(directory: Path) -> None:
-    _check_directory(directory)
-    if not (directory / "modules.json").is_file():
-        raise ModelUnusable(f"{directory} has no modules.json: it holds no sentence-transformers model")
-
-
-def _check_reranker_files(directory: Path) -> None:
-    """Refuse other models: the library would give them a head of random weights, and go on."""
-    _check_directory(directory)
-    kind = _json_object(directory / "config_sentence_transformers.json").get("model_type")
-    architectures = _json_object(directory / "config.json").get("architectures") or []
-    if kind != "CrossEncoder" and not any("ForSequenceClassification" in str(name) for name in architectures):
-        raise ModelUnusable(
-            f"the model in {directory} is no cross-encoder: its config.json names {architectures}"
-        )
-
-
-def _check_directory(directory: Path) -> None:
-    if not directory.is_dir():
-        what = "is a file" if directory.is_file() else "does not exist"
-        raise ModelUnusable(f"{directory} {what}: expected the directory of a sentence-transformers model")
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    value = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return value if isinstance(value, dict) else {}
-
-
-def _identity(directory: Path, *settings: str) -> str:
-    """BLAKE2b-128 over all files that decide the vectors, and the settings."""
-    digest = hashlib.blake2b(digest_size=16)
-    files = (path for path in directory.rglob("*") if path.suffix in _CONTENT_SUFFIXES and path.is_file())
-    for path in sorted(files):
-        with path.open("rb") as content:
-            file_digest = hashlib.file_digest(content, "blake2b").hexdigest()
-        digest.update(f"{path.relative_to(directory).as_posix()}\0{file_digest}\0".encode())
-    digest.update(json.dumps(settings).encode())
-    return f"sentence-transformers:{digest.hexdigest()}"
 
 
 def _is_english_only(directory: Path, vocabulary: int) -> bool:
@@ -328,7 +170,3 @@ def _card_languages(card: Path) -> set[str]:
         return set()
     languages = (metadata or {}).get("language") or []
     return {str(language).lower() for language in ([languages] if isinstance(languages, str) else languages)}
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

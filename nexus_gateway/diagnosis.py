@@ -6,12 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+import anyio
+
 from adapters.ports import ModelError
+from nexus_gateway.access.visibility import fits_any
 from nexus_gateway.app import Gateway
+from nexus_gateway.fleet.disabled import DISABLED_REASON
 from nexus_gateway.fleet.quarantine import CHANGED_REASON
 from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.settings import LoadedSettings
 from tool_registry.suspicion import suspicions
+
+SHOWN_NAMES = 5
+INDEX_SECONDS = 15
 
 
 class Verdict(StrEnum):
@@ -72,7 +79,10 @@ async def servers(gateway: Gateway) -> list[Finding]:
             else "tell its author",
         )
         for aside in gateway.fleet.catalog.set_aside
+        if aside.reason != DISABLED_REASON
     ]
+    for status in statuses:
+        findings += _disabled(gateway, status.server)
     findings += [
         Finding(
             f"tool {tool.id}",
@@ -84,6 +94,28 @@ async def servers(gateway: Gateway) -> list[Finding]:
         for found in suspicions(tool.definition)
     ]
     return findings
+
+
+def _disabled(gateway: Gateway, server: str) -> Iterator[Finding]:
+    """How many tools the configuration disables, and which of its patterns fit none: those may be misspelt."""
+    catalog, settings = gateway.fleet.catalog, gateway.settings.servers.get(server)
+    aside = [entry for entry in catalog.set_aside if entry.server == server]
+    disabled = [entry.name for entry in aside if entry.reason == DISABLED_REASON]
+    if disabled:
+        names = ", ".join(disabled[:SHOWN_NAMES]) + (", …" if len(disabled) > SHOWN_NAMES else "")
+        yield Finding(f"server {server}", Verdict.NOTE, f"{len(disabled)} tools are disabled: {names}")
+    listed = [
+        *(tool.id.name for tool in catalog if tool.id.server == server),
+        *(entry.name for entry in aside),
+    ]
+    if settings is None or not listed:
+        return
+    for pattern in (*(settings.enabled_tools or ()), *settings.disabled_tools):
+        if not any(fits_any(name, [pattern]) for name in listed):
+            detail = f"enabled_tools or disabled_tools names {pattern!r}, which fits none of its tools"
+            yield Finding(
+                f"server {server}", Verdict.NOTE, detail, "nexus-gateway tools list shows their names"
+            )
 
 
 def _server(status: ServerStatus) -> Finding:
@@ -103,7 +135,7 @@ def _server(status: ServerStatus) -> Finding:
 
 
 async def models(gateway: Gateway) -> list[Finding]:
-    """Both models, loaded."""
+    """The models in use, loaded."""
     findings: list[Finding] = []
     try:
         embedder = await gateway.embedder.get()
@@ -124,7 +156,47 @@ async def models(gateway: Gateway) -> list[Finding]:
         findings.append(Finding("argument model", Verdict.OK, gateway.settings.models.argument_model))
     except ModelError as error:
         findings.append(Finding("argument model", Verdict.FAILED, str(error)))
-    return findings
+    return [*findings, *await _reranker(gateway)]
+
+
+async def _reranker(gateway: Gateway) -> list[Finding]:
+    if gateway.reranker is None:
+        return []
+    by_llm = gateway.settings.routing.rerank == "llm"
+    try:
+        await gateway.reranker.get()
+    except ModelError as error:
+        fix = 'requests are routed without it; name another in [models], or set rerank = "off" in [routing]'
+        return [Finding("reranker", Verdict.FAILED, str(error), fix)]
+    detail = "the argument model" if by_llm else gateway.settings.models.reranker_model
+    return [Finding("reranker", Verdict.OK, detail)]
+
+
+async def index(gateway: Gateway) -> list[Finding]:
+    """How many tools are compiled, and what the index takes."""
+    try:
+        await gateway.embedder.get()
+        with anyio.move_on_after(INDEX_SECONDS):
+            compiled = await gateway.readiness.wait()
+            size = f"{compiled.memory_bytes / 1e6:.1f} MB"
+            detail = f"{len(compiled.tools):,} tools are compiled; the index takes {size} of memory"
+            return [Finding("routing index", Verdict.OK, detail)]
+    except ModelError:
+        return []  # `models` says it
+    detail = f"not complete after {INDEX_SECONDS} s: the first start computes the vectors of every tool"
+    return [Finding("routing index", Verdict.NOTE, detail, "let serve run for some minutes; it keeps them")]
+
+
+async def calibration(gateway: Gateway) -> list[Finding]:
+    """Which calibration the gate uses, and whether it is stale."""
+    try:
+        chosen = await gateway.gatekeeper.choose(tool.content_hash for tool in gateway.fleet.catalog)
+    except ModelError:
+        return []  # `models` says it
+    detail = f"the {chosen.source} calibration decides what is routed"
+    if not chosen.note:
+        return [Finding("routing", Verdict.OK, detail)]
+    return [Finding("routing", Verdict.NOTE, f"{detail}: {chosen.note}", "nexus-gateway calibrate")]
 
 
 def programs() -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from adapters.ports import ModelError, ModelUnusable
 
 log = structlog.get_logger(__name__)
 
-ModelT = TypeVar("ModelT")
+ModelT = TypeVar("ModelT", covariant=True)  # noqa: PLC0105 - a slot of an adapter is one of its Protocol
 
 
 class ModelSlot(Generic[ModelT]):

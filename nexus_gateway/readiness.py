@@ -5,7 +5,7 @@ from typing import Any
 
 import anyio
 
-from adapters.ports import ProgressCallback
+from adapters.ports import ModelError, ProgressCallback
 from nexus_gateway.fleet.fleet import Fleet
 from nexus_gateway.fleet.status import ServerState
 from nexus_gateway.models import ModelSlot
@@ -37,11 +37,19 @@ class Readiness:
 
         A server that has neither answered nor failed after `patience_seconds` is left out. Raises ModelError.
         """
+        if on_progress is None:
+            return await self._current()
+        failure: ModelError | None = None
+        index = RoutingIndex()
         async with anyio.create_task_group() as tasks:
-            if on_progress is not None:
-                tasks.start_soon(self._report, on_progress)
-            index = await self._current()
+            tasks.start_soon(self._report, on_progress)
+            try:
+                index = await self._current()
+            except ModelError as error:  # raised below as it is: the task group would wrap it in a group
+                failure = error
             tasks.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
         return index
 
     async def _current(self) -> RoutingIndex:

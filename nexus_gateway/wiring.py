@@ -7,9 +7,13 @@ from contextlib import asynccontextmanager
 import anyio
 from mcp.server.request_state import AESGCMRequestStateCodec
 
+from nexus_gateway.access.caller import Caller
 from nexus_gateway.access.host import HostKey
 from nexus_gateway.app import Gateway, open_gateway
 from nexus_gateway.reloading import ReadSettings, reload_on_hangup
+from nexus_gateway.routing import feedback
+from nexus_gateway.routing.corrections import Corrections
+from nexus_gateway.routing.feedback import FeedbackStore
 from nexus_gateway.server.handlers import HandlerParts, Handlers
 from nexus_gateway.server.hosts import Hosts
 from nexus_gateway.server.large_results import LargeResults
@@ -18,6 +22,7 @@ from nexus_gateway.server.request_states import RequestStates
 from nexus_gateway.settings import Settings
 from nexus_gateway.telemetry.logs import set_up_logs
 from nexus_gateway.turn.confirmation import PendingTokens
+from tool_registry.tool import ToolId
 
 
 @asynccontextmanager
@@ -31,7 +36,8 @@ async def open_relay(
     set_up_logs(settings.log.level, settings.log.format)
     results = LargeResults(max_tokens=settings.results.max_tokens, keep_seconds=settings.results.keep_seconds)
     async with open_gateway(settings, hosts.present()) as gateway:
-        handlers = _handlers(settings, gateway, results)
+        corrections = _corrections(settings)
+        handlers = _handlers(settings, gateway, results, corrections)
         parts = RelayParts(
             fleet=gateway.fleet,
             meta_call=handlers,
@@ -39,6 +45,7 @@ async def open_relay(
             hosts=hosts,
             states=RequestStates(_codec()),
             large_results=results,
+            on_called=corrections.called if corrections else _unheard,
         )
         async with anyio.create_task_group() as tasks:
             relay = Relay(parts)
@@ -48,6 +55,8 @@ async def open_relay(
 
             hosts.follow(gateway.fleet.meet, left)
             tasks.start_soon(relay.run)
+            if corrections is not None:
+                tasks.start_soon(corrections.run)
             if read is not None:
                 tasks.start_soon(reload_on_hangup, read, gateway.reload)
             try:
@@ -57,7 +66,16 @@ async def open_relay(
                 tasks.cancel_scope.cancel()
 
 
-def _handlers(settings: Settings, gateway: Gateway, results: LargeResults) -> Handlers:
+def _corrections(settings: Settings) -> Corrections | None:
+    if not settings.feedback.keep:
+        return None
+    path = settings.cache_dir / feedback.FILE_NAME
+    return Corrections(FeedbackStore(path, max_entries=settings.feedback.max_entries))
+
+
+def _handlers(
+    settings: Settings, gateway: Gateway, results: LargeResults, corrections: Corrections | None
+) -> Handlers:
     return Handlers(
         HandlerParts(
             turns=gateway.turns,
@@ -66,8 +84,13 @@ def _handlers(settings: Settings, gateway: Gateway, results: LargeResults) -> Ha
             explain=settings.turn.explain,
             answer_timeout_seconds=settings.turn.confirm_ttl_seconds,
             fit=results.fit,
+            corrections=corrections,
         )
     )
+
+
+def _unheard(_tool: ToolId, _caller: Caller) -> None:
+    """Nothing is to be learnt from calls."""
 
 
 def _codec() -> AESGCMRequestStateCodec:

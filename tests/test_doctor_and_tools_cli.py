@@ -248,6 +248,38 @@ def test_a_missing_model_is_listed_as_missing(run, tmp_path):
     assert [(model["present"], model["path"]) for model in missing] == [(False, None)] * 2
 
 
+def test_a_reranker_in_use_is_listed_and_those_of_presets_are_always(run, tmp_path):
+    toml = NO_MODELS + 'reranker = "/nowhere/r"\n[routing]\nrerank = "cross-encoder"\n'
+    result = run("models", "list", "--json", "--config", write_config(tmp_path, {}, toml)[1])
+    used = {model["used_by"]: model for model in one_json(result)["models"]}
+    assert used["reranker (in use)"]["name"] == "/nowhere/r"
+    assert not used["reranker (in use)"]["present"]
+    assert any(model["name"] == "nexus:reranker" for model in used.values())
+
+
+def test_doctor_says_what_a_reranker_that_is_not_there_costs(run, tmp_path):
+    toml = NO_MODELS + 'reranker = "/nowhere/r"\n[routing]\nrerank = "cross-encoder"\n'
+    result = run("doctor", "--json", *write_config(tmp_path, {"raw": RAW}, toml))
+    assert result.exit_code == 1
+    (finding,) = [entry for entry in one_json(result)["findings"] if entry["subject"] == "reranker"]
+    assert finding["verdict"] == "failed"
+    assert "/nowhere/r" in finding["detail"]
+    assert "requests are routed without it" in finding["fix"]
+
+
+def test_doctor_does_not_speak_of_a_reranker_that_nobody_asked_for(run, fleet):
+    findings = one_json(run("doctor", "--json", *fleet))["findings"]
+    assert "reranker" not in [entry["subject"] for entry in findings]
+
+
+@pytest.mark.slow
+def test_doctor_names_the_argument_model_as_reranker(tmp_path):
+    options = write_config(tmp_path, {"raw": RAW}, '[routing]\nrerank = "llm"\n')
+    report = json.loads(run_command("doctor", "--json", *options).stdout)
+    (finding,) = [entry for entry in report["findings"] if entry["subject"] == "reranker"]
+    assert (finding["verdict"], finding["detail"]) == ("ok", "the argument model")
+
+
 @pytest.mark.slow
 def test_with_the_packaged_models_doctor_is_content_and_says_what_the_embedder_reads(tmp_path):
     result = run_command("doctor", "--json", *write_config(tmp_path, {"raw": RAW}))

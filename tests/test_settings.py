@@ -76,14 +76,17 @@ def test_every_setting_of_the_file_reaches_the_snapshot(load, tmp_path):
         [models]
         preset = "paper"
         embedder = "hf:some/model"
+        reranker = "hf:some/cross-encoder"
         n_gpu_layers = 10
         threads = 4
         n_ctx = 2048
         flash_attention = false
         [routing]
-        margin = 0.1
+        rerank = "llm"
+        threshold = 0.9
         floor = 1
         candidates = 9
+        calibration = "own/gate.json"
         [turn]
         max_argument_tokens = 100
         explain = false
@@ -105,8 +108,12 @@ def test_every_setting_of_the_file_reaches_the_snapshot(load, tmp_path):
     assert settings.cache_dir == tmp_path / "cache"
     assert settings.models.argument_model == PRESETS["paper"].argument
     assert settings.models.embedder_model == "hf:some/model"
-    assert dataclasses.astuple(settings.models)[3:] == (10, 4, 2048, False)
-    assert dataclasses.astuple(settings.routing) == (0.1, 1.0, 9)
+    assert settings.models.reranker_model == "hf:some/cross-encoder"
+    assert dataclasses.astuple(settings.models)[4:] == (10, 4, 2048, False)
+    routing = settings.routing
+    assert (routing.threshold, routing.floor, routing.candidates) == (0.9, 1.0, 9)
+    assert routing.rerank == "llm"
+    assert settings.calibration_file == tmp_path / "own" / "gate.json"
     assert dataclasses.astuple(settings.turn) == (100, False, "always", 60.0, 1.5)
     assert dataclasses.astuple(settings.http) == (
         "0.0.0.0",
@@ -349,3 +356,18 @@ def test_the_difference_of_two_snapshots_names_what_a_reload_has_to_do(load):
 def test_a_listed_path_that_leads_nowhere_is_a_problem_with_its_line(load, path):
     loaded = load(f'\nmcp_config = ["{path}"]')
     assert [(problem.line, problem.key) for problem in loaded.problems] == [(2, "mcp_config[0]")]
+
+
+def test_servers_are_preferred_and_one_that_is_not_configured_is_noted_with_its_line(load):
+    loaded = load('[routing]\nprefer = ["a", "c"]\n[servers.a]\ncommand = "x"\n[servers.cc]\ncommand = "x"')
+    assert loaded.settings.routing.prefer == ("a", "c")
+    assert not loaded.problems
+    [note] = loaded.notes
+    assert (note.line, note.key) == (2, "routing.prefer[1]")
+    assert "no server in use is named 'c'; did you mean 'cc'?" in note.message
+
+
+def test_feedback_is_kept_only_if_somebody_says_so(load):
+    assert load("").settings.feedback.keep is False
+    chosen = load("[feedback]\nkeep = true\nmax_entries = 10").settings.feedback
+    assert (chosen.keep, chosen.max_entries) == (True, 10)

@@ -232,15 +232,6 @@ async def test_a_name_that_two_servers_have_must_be_told_apart():
     assert calls.calls[0][0] == "b"
 
 
-async def test_finding_ranks_as_many_as_asked_and_calls_nothing():
-    service, calls = await service_of()
-    decision, index = await service.find("read a file", 2)
-    assert len(decision.candidates) == 2
-    assert decision.candidates[0].tool_id.name == "read_file"
-    assert len(index.tools) == 4
-    assert not calls.calls
-
-
 @pytest.mark.parametrize(
     "request_text",
     [

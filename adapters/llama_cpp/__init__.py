@@ -1,4 +1,4 @@
-"""Argument generation with llama.cpp: one model, one context, one worker, a token mask from a JSON schema.
+"""Argument generation, and reranking, with llama.cpp: one model, one context, one worker, a token mask from a JSON schema.
 
 What lives where:
 
@@ -9,6 +9,8 @@ What lives where:
     decoding_schema.py  the schema as the mask uses it
     prompt.py           segments to tokens, and where batches are cut
     chat_format.py      the texts a chat template puts around messages
+    likelihood.py       the `Reranker` on the same worker: how likely a request is, given a tool
+    aside.py            how likely texts are, on a sequence beside the live one
     context.py          the key-value cache and the decode loop
     model.py            the GGUF file: loading, identity, tokens
     library.py          the binding itself, imported lazily

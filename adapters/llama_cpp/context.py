@@ -3,6 +3,8 @@
 The cache keeps the chunks of the last prompt. The next prompt reuses the leading chunks that are equal, but
 never its last one, whose logits are wanted. A chunk is reused whole or not at all: re-decoding a part of it
 would change the shape of its batch, and with it the numbers (see prompt.py).
+
+Questions aside (aside.py) run on a sequence of their own and leave what is kept as it is.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,9 +20,9 @@ from adapters.llama_cpp.prompt import Chunk
 from adapters.ports import ModelUnusable
 
 SEQUENCES = 4
-"""Sequence ids of a context; the engine lives on the first, the others are for state to come."""
+"""Sequence ids of a context: the engine lives on the first, questions aside use the second, others are to come."""
 
-_LIVE = 0
+_LIVE, _ASIDE = 0, 1
 
 
 class Context:
@@ -72,8 +74,31 @@ class Context:
             next decode.
         """
         self._decode(tokens, between)
-        logits = self._llama.llama_get_logits_ith(self._handle, -1)
-        return np.ctypeslib.as_array(logits, (self._model.vocabulary_size,))
+        return self.logits(-1)
+
+    def make_room(self, tokens: int) -> None:
+        """Let what is kept of the last prompt go where this many further tokens don't fit beside it."""
+        if self._end + tokens > self.size:
+            self.clear()
+
+    def decode_aside(self, tokens: Sequence[int], start: int, outputs: int) -> None:
+        """Decode at most a batch of the sequence aside, from position `start`; logits are kept after the last `outputs`."""
+        self._decode_batch(tokens, sequence=_ASIDE, start=start, outputs=outputs)
+
+    def drop_aside(self, start: int) -> bool:
+        """Drop what the sequence aside has from position `start`; False where a model can't drop a part."""
+        dropped: bool = self._llama.llama_memory_seq_rm(self._memory, _ASIDE, start or -1, -1)
+        return dropped
+
+    def logits(self, position: int) -> NDArray[np.float32]:
+        """The logits after one token of the last batch that asked for them, shape (vocabulary,); as in `decode`."""
+        found = self._llama.llama_get_logits_ith(self._handle, position)
+        return np.ctypeslib.as_array(found, (self._model.vocabulary_size,))
+
+    @property
+    def batch_size(self) -> int:
+        """Most tokens of a batch."""
+        return self._batch_size
 
     def _rewind(self, chunks: Sequence[Chunk]) -> int:
         """Drop all behind the chunks shared with the last prompt."""
@@ -90,22 +115,26 @@ class Context:
     def _decode(self, tokens: Sequence[int], between: Callable[[], None]) -> None:
         for start in range(0, len(tokens), self._batch_size):
             between()
-            self._decode_batch(tokens[start : start + self._batch_size])
+            part = tokens[start : start + self._batch_size]
+            self._decode_batch(part, sequence=_LIVE, start=self._end, outputs=1)
+            self._end += len(part)
 
-    def _decode_batch(self, tokens: Sequence[int]) -> None:
+    def _decode_batch(self, tokens: Sequence[int], *, sequence: int, start: int, outputs: int) -> None:
+        """Decode at most a batch; logits are kept after its last `outputs` tokens."""
         count, batch = len(tokens), self._batch
         np.ctypeslib.as_array(batch.token, (count,))[:] = tokens
-        np.ctypeslib.as_array(batch.pos, (count,))[:] = np.arange(self._end, self._end + count)
+        np.ctypeslib.as_array(batch.pos, (count,))[:] = np.arange(start, start + count)
         wanted = np.ctypeslib.as_array(batch.logits, (count,))
         wanted[:] = 0
-        wanted[-1] = 1
+        wanted[count - outputs :] = 1
+        for position in range(count):
+            batch.seq_id[position][0] = sequence
         batch.n_tokens = count
         library.forget_errors()
         status = self._llama.llama_decode(self._handle, batch)
         if status:
             self.clear()
             raise ModelUnusable(self._decode_failure(status))
-        self._end += count
 
     def _decode_failure(self, status: int) -> str:
         cause = "no room in its context" if status == 1 else library.logged_errors() or f"status {status}"

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jsonschema_rs
 import numpy as np
@@ -28,9 +28,11 @@ from adapters.ports import Completion, ModelProgress, ModelUnusable, SchemaNotCo
 
 _PROGRESS_STEP = 0.05
 
+ResultT = TypeVar("ResultT")
+
 
 @dataclass(slots=True, eq=False)
-class _Parts:
+class EngineParts:
     """What the worker owns."""
 
     model: Model
@@ -39,6 +41,7 @@ class _Parts:
     masks: MaskCompiler
 
     def close(self) -> None:
+        """Free context and model."""
         self.context.close()
         self.model.close()
 
@@ -46,8 +49,8 @@ class _Parts:
 class LlamaEngine:
     """One model, one context, one call at a time; further calls wait in order. Made by `open_engine`."""
 
-    def __init__(self, parts: _Parts, options: EngineOptions, worker: CapacityLimiter) -> None:
-        self._parts: _Parts | None = parts
+    def __init__(self, parts: EngineParts, options: EngineOptions, worker: CapacityLimiter) -> None:
+        self._parts: EngineParts | None = parts
         self._options = options
         self._worker = worker
         self._name = parts.model.path.name
@@ -78,24 +81,35 @@ class LlamaEngine:
             ModelUnusable: the prompt leaves no room in the context, too many calls wait, the model failed, or the
                 engine is closed.
         """
+        return await self.run(partial(self._complete, tuple(segments), schema, max_tokens))
+
+    async def run(self, work: Callable[[EngineParts], ResultT]) -> ResultT:
+        """Do native work in the worker thread, in turn with all other calls.
+
+        `work` calls `from_thread.check_cancelled` between decodes, and keeps nothing of what it is given.
+
+        Raises:
+            ModelUnusable: too many calls wait, or the engine is closed.
+        """
         if self._worker.statistics().tasks_waiting >= self._options.max_waiting:
             raise ModelUnusable(
                 f"{self._name} is busy: {self._options.max_waiting} calls wait; try again later"
             )
-        call = partial(self._complete, tuple(segments), schema, max_tokens)
-        return await to_thread.run_sync(call, limiter=self._worker)
+        return await to_thread.run_sync(self._with_parts, work, limiter=self._worker)
 
     async def aclose(self) -> None:
         """Wait for the running call, then free context and model. Calls after this are refused."""
         with CancelScope(shield=True):
             await to_thread.run_sync(self._close, limiter=self._worker)
 
-    def _complete(
-        self, segments: Sequence[Segment], schema: Mapping[str, Any], max_tokens: int
-    ) -> Completion:
-        parts = self._parts
-        if parts is None:
+    def _with_parts(self, work: Callable[[EngineParts], ResultT]) -> ResultT:
+        if self._parts is None:
             raise ModelUnusable(f"{self._name} is closed")
+        return work(self._parts)
+
+    def _complete(
+        self, segments: Sequence[Segment], schema: Mapping[str, Any], max_tokens: int, parts: EngineParts
+    ) -> Completion:
         check = _validator(schema)
         mask = parts.masks.compile(schema)
         prompt = parts.prompts.encode(segments)
@@ -169,7 +183,7 @@ class _LoadProgress:
             await self._tell(self._what, share)
 
 
-def _load(path: Path, options: EngineOptions, progress: _LoadProgress) -> _Parts:
+def _load(path: Path, options: EngineOptions, progress: _LoadProgress) -> EngineParts:
     try:
         model = load_model(path, n_gpu_layers=options.n_gpu_layers, on_progress=progress)
     except ModelUnusable:
@@ -181,10 +195,12 @@ def _load(path: Path, options: EngineOptions, progress: _LoadProgress) -> _Parts
     except ModelUnusable:
         model.close()
         raise
-    return _Parts(model, context, PromptEncoder(model), MaskCompiler(library.mask_tokenizer(model.vocab)))
+    return EngineParts(
+        model, context, PromptEncoder(model), MaskCompiler(library.mask_tokenizer(model.vocab))
+    )
 
 
-def _write(parts: _Parts, prompt: Prompt, mask: TokenMask, budget: int) -> tuple[int, Written]:
+def _write(parts: EngineParts, prompt: Prompt, mask: TokenMask, budget: int) -> tuple[int, Written]:
     """Prefill and write. The last chunk of the prompt is decoded with the tokens forced after it."""
     reused = parts.context.prefill(prompt.chunks, from_thread.check_cancelled)
     pending = list(prompt.chunks[-1])

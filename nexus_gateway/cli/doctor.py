@@ -27,7 +27,12 @@ def doctor_command(
     loaded = settings_from(config, mcp_config)
 
     async def work(gateway: Gateway) -> list[Finding]:
-        return [*await diagnosis.servers(gateway), *await diagnosis.models(gateway)]
+        return [
+            *await diagnosis.servers(gateway),
+            *await diagnosis.models(gateway),
+            *await diagnosis.index(gateway),
+            *await diagnosis.calibration(gateway),
+        ]
 
     connected = run_with_gateway(loaded.settings, work, quiet=json)
     findings = [*diagnosis.machine(), *diagnosis.configuration(loaded), *diagnosis.programs(), *connected]

@@ -14,6 +14,8 @@ _COMMANDS = {
     "turn": "turn",
     "tools": "tools",
     "models": "models",
+    "calibrate": "calibrate",
+    "feedback": "feedback",
     "doctor": "doctor",
     "demo": "demo",
     "bench": "bench",

@@ -16,7 +16,7 @@ from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json, print_table
 from nexus_gateway.cli.session import exit_with
-from nexus_gateway.settings import PRESETS, Settings
+from nexus_gateway.settings import PRESETS, ModelPreset, Settings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List models and download missing ones.")
 
@@ -48,9 +48,11 @@ def _named(settings: Settings) -> list[tuple[str, str]]:
     uses: dict[str, list[str]] = {}
     uses.setdefault(settings.models.argument_model, []).append("arguments (in use)")
     uses.setdefault(settings.models.embedder_model, []).append("embedder (in use)")
+    if settings.routing.rerank == "cross-encoder":
+        uses.setdefault(settings.models.reranker_model, []).append("reranker (in use)")
     for preset, models in PRESETS.items():
-        uses.setdefault(models.argument, []).append(preset)
-        uses.setdefault(models.embedder, []).append(preset)
+        for name in (models.argument, models.embedder, models.reranker):
+            uses.setdefault(name, []).append(preset)
     return [(", ".join(dict.fromkeys(users)), name) for name, users in uses.items()]
 
 
@@ -101,12 +103,16 @@ def pull_command(
 
 def _expanded(names: list[str] | None, settings: Settings) -> list[str]:
     if not names:
-        return [settings.models.argument_model, settings.models.embedder_model]
-    return [
-        model
-        for name in names
-        for model in ((PRESETS[name].argument, PRESETS[name].embedder) if name in PRESETS else (name,))
-    ]
+        models = settings.models
+        reranker = [models.reranker_model] if settings.routing.rerank == "cross-encoder" else []
+        return [models.argument_model, models.embedder_model, *reranker]
+    return [model for name in names for model in (_models_of(PRESETS[name]) if name in PRESETS else (name,))]
+
+
+def _models_of(preset: ModelPreset) -> tuple[str, ...]:
+    """A reranker of ours comes with the package, and may be missing from one built without it."""
+    names = (preset.argument, preset.embedder, preset.reranker)
+    return tuple(name for name in names if not name.startswith("nexus:"))
 
 
 async def _pull(files: ModelFiles, names: list[ModelName], quiet: bool) -> list[Path]:

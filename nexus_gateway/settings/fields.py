@@ -55,7 +55,7 @@ Count = Annotated[int, Strict(), Field(ge=1), _expected("a whole number", "of at
 Tokens = Annotated[int, Strict(), Field(ge=0), _expected("a whole number", "of tokens")]
 Layers = Annotated[int, Strict(), Field(ge=-1), _expected("a whole number", "of layers, or -1 for all")]
 Port = Annotated[int, Strict(), Field(ge=0, le=65535), _expected("a port number", "from 0 to 65535")]
-Number = Annotated[float, Strict(), _expected("a number", "that is finite")]
+Share = Annotated[float, Strict(), Field(ge=0, le=1), _expected("a number", "from 0 to 1")]
 Seconds = Annotated[
     float, Strict(), Field(gt=0, le=86_400), _expected("a number of seconds", "above 0 and at most 86400")
 ]

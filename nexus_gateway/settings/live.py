@@ -26,3 +26,7 @@ class LiveSettings:
         if tool.server not in self.current.servers:
             return None
         return self.current.approved_read_only(tool)
+
+    def in_use(self, tool: ToolId) -> bool:
+        """As `Settings.in_use`; no tool of a server that a reload has just removed is."""
+        return tool.server in self.current.servers and self.current.in_use(tool)

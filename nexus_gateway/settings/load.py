@@ -4,6 +4,7 @@ Raises for an own file that is malformed. A server or a host's file that can't b
 and the rest is in use.
 """
 
+import difflib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -25,6 +26,7 @@ from adapters.hosts.mcp_servers import (
 from adapters.ports import UpstreamSpec
 from nexus_gateway.settings.snapshot import (
     APPLICATION,
+    RoutingSettings,
     Sections,
     ServerOptions,
     ServerSettings,
@@ -133,12 +135,26 @@ class _Loader:
     def loaded(self) -> LoadedSettings:
         hosts = {name: ServerSettings(spec=spec) for name, (_, spec) in self._hosts.items()}
         tables = self._own.tables
+        self._note_unknown_preferred(self._servers | hosts)
+        sections = {section.name: getattr(tables, section.name) for section in fields(Sections)}
         settings = Settings(
-            **{section.name: getattr(tables, section.name) for section in fields(Sections)},
+            **sections | {"routing": self._routing(tables.routing)},
             servers=MappingProxyType(self._servers | hosts),
             cache_dir=self._resolve(tables.cache_dir) if tables.cache_dir else default_cache_dir(),
         )
         return LoadedSettings(settings, tuple(self._problems), tuple(self._sources), tuple(self._notes))
+
+    def _routing(self, written: RoutingSettings) -> RoutingSettings:
+        place = written.calibration
+        return written if place is None else replace(written, calibration=str(self._resolve(place)))
+
+    def _note_unknown_preferred(self, servers: Mapping[str, ServerSettings]) -> None:
+        for position, name in enumerate(self._own.tables.routing.prefer):
+            if name not in servers:
+                near = difflib.get_close_matches(name, servers, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                message = f"no server in use is named {name!r}{hint}"
+                self._notes.append(self._own.problem(("routing", "prefer", position), message))
 
     def _join(self, path: Path, found: McpServersFile) -> None:
         for name, spec in found.servers.items():

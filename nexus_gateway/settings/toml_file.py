@@ -33,6 +33,7 @@ from nexus_gateway.settings.fields import (
 from nexus_gateway.settings.snapshot import Sections, ServerOptions, ToolSettings
 
 _TRANSPORT_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers")
+_OTHER_WORDS = {"disabled": "enabled"}  # hosts' files have the one, ours the other
 _NEVER_SHOWN = {*_TRANSPORT_KEYS, "token_env"}
 _KINDS = {int: "a number", float: "a number", bool: "a boolean", str: "another string"}
 _SHOWN_CHARACTERS = 40
@@ -185,7 +186,8 @@ def _message(path: JsonPath, detail: ErrorDetails) -> str:
 
 def _unknown_key(path: JsonPath) -> str:
     known = [item.name for item in fields(_table_at(path[:-1]))]
-    near = difflib.get_close_matches(str(path[-1]), known, n=1)
+    key = _OTHER_WORDS.get(str(path[-1]), str(path[-1]))
+    near = difflib.get_close_matches(key, known, n=1)
     return (
         f"unknown key; did you mean `{near[0]}`?" if near else f"unknown key; known here: {', '.join(known)}"
     )
