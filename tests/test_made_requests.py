@@ -45,14 +45,6 @@ def test_boilerplate_before_the_verb_is_left_out():
     assert not any("this tool" in text.lower() for text in requests)
 
 
-def test_a_request_about_contents_names_the_places_and_not_the_object_of_the_tool():
-    finding = tool(
-        "find", "Finds documents.", {"collection": {"type": "string"}, "limit": {"type": "integer"}}
-    )
-    requests = made(finding, 60, contents=["movies"])
-    assert any("movies in the collection" in text for text in requests)
-
-
 def test_odd_definitions_make_requests_or_none_and_never_fail():
     assert made(tool("x")) == []
     odd = tool(

@@ -109,7 +109,7 @@ _IDS = (
     "team-alpha",
     "acme",
 )
-THINGS = (
+_THINGS = (
     "report",
     "invoice",
     "budget",
@@ -120,35 +120,17 @@ THINGS = (
     "Berlin",
     "Alice",
 )
-"""What values are made of, and contents where the caller has nothing better."""
-_HOLDERS = frozenset(
-    """
-    bucket calendar channel collection column container database dataset document file filename filter folder index
-    key keyword list namespace page path project query repo repository schema search sheet sql table term text topic
-    url workspace
-    """.split()  # noqa: SIM905 - shorter to read than a column of strings
-)
-"""Words of parameters that say where contents are, or which: there a request often speaks of the contents alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestMaker:
-    """Makes requests for tools.
-
-    Attributes:
-        rng: what it draws with.
-        contents: what is asked for inside of places. Names of other tools teach that contents don't choose the tool;
-            among the values of other requests they cost the embedder recall.
-    """
+    """Makes requests for tools, drawing with `rng`."""
 
     rng: random.Random
-    contents: Sequence[str] = THINGS
 
     def make(self, compiled: CompiledTool, count: int) -> list[str]:
         """Up to `count` different requests that this tool would serve; none for one that says nothing of itself."""
-        makers = [self._from_sentence, self._from_sentence, self._from_name, self._from_both] * 2
-        if self._holders(compiled):
-            makers.append(self._about_contents)
+        makers = (self._from_sentence, self._from_sentence, self._from_name, self._from_both)
         made: dict[str, None] = {}
         for _ in range(count * 3):
             text = self.rng.choice(makers)(compiled)
@@ -187,18 +169,6 @@ class RequestMaker:
         at = self.rng.randint(2, max(2, len(words) - 4))
         return f"{start} {' '.join(words[at : at + self.rng.randint(2, 6)])}"
 
-    def _about_contents(self, compiled: CompiledTool) -> str:
-        """`Find all movies in collection 'mflix'`: the verb and the places are the tool's, the object is not."""
-        rng = self.rng
-        verb = next((word.lower() for word in _verbs(compiled) if word.lower() in _WAYS | _LIKE), "get")
-        held = rng.sample(holders := self._holders(compiled), min(len(holders), rng.randint(1, 2)))
-        places = (f"{name} {self._quoted(rng.choice(self.contents))}" for name in held)
-        return f"{self._said(verb)} {rng.choice(self.contents)} in the {' and '.join(places)}"
-
-    def _holders(self, compiled: CompiledTool) -> list[str]:
-        names = (" ".join(identifier_words(name)).lower() for name in properties(compiled.schema))
-        return [name for name in names if _HOLDERS & set(name.split())]
-
     def _said(self, verb: str) -> str:
         kind = verb if verb in _WAYS else _LIKE.get(verb)
         return self.rng.choice(_WAYS[kind]) if kind else verb.capitalize()
@@ -230,7 +200,7 @@ class RequestMaker:
         if schema.get("type") == "boolean":
             return ""
         named = "id" in name.lower() or "name" in name.lower()
-        return self._quoted(rng.choice(_IDS if named else (*THINGS, *_IDS)))
+        return self._quoted(rng.choice(_IDS if named else (*_THINGS, *_IDS)))
 
     def _quoted(self, text: str) -> str:
         quote = self.rng.choice(("", "", "'", '"'))
@@ -243,12 +213,6 @@ class RequestMaker:
             text = before + text[0].lower() + text[1:]
         asks = text.split()[0] in {"What", "Which", "How", "Is"}
         return text + ("?" if asks else self.rng.choice(("", "", ".")))
-
-
-def _verbs(compiled: CompiledTool) -> list[str]:
-    """Where a verb may stand: in the name, then at the head of the description."""
-    head = _imperative(_first_sentence(compiled.tool.description)).split()[:1]
-    return [*identifier_words(compiled.tool.id.name), *head]
 
 
 def _first_sentence(description: str) -> str:

@@ -14,7 +14,6 @@ from typing import Any
 
 from nexus_gateway.routing.made_requests import RequestMaker
 from tool_registry.index import CompiledTool, compile_tool
-from tool_registry.text import identifier_words
 from tool_registry.tool import tool_from_definition
 
 MCP, BFCL, TOOLE, SEAL = "mcp", "bfcl", "toole", "seal"
@@ -126,9 +125,7 @@ def _one_tool(row: Mapping[str, Any]) -> bool:
 
 
 def _made(tools: Mapping[str, CompiledTool], each: int, seed: int) -> Iterator[Example]:
-    names = [" ".join(identifier_words(compiled.tool.id.name)[-2:]).lower() for compiled in tools.values()]
-    rng = random.Random(seed)  # noqa: S311 - not for secrets
-    maker = RequestMaker(rng, names)
+    maker = RequestMaker(random.Random(seed))  # noqa: S311 - not for secrets
     for key, compiled in tools.items():
         if compiled.tool.description.strip():
             yield from (Example(text, key, MCP, "made") for text in maker.make(compiled, each))

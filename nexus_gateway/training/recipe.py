@@ -33,7 +33,7 @@ class Recipe:
 
 EMBEDDER = Recipe(
     seed=1,
-    steps=250,
+    steps=300,
     requests=32,
     negatives=2,
     rank=32,
@@ -43,7 +43,7 @@ EMBEDDER = Recipe(
 )
 RERANKER = Recipe(
     seed=2,
-    steps=250,
+    steps=150,
     requests=20,
     negatives=5,
     rank=32,
