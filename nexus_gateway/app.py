@@ -134,7 +134,7 @@ def _assemble(settings: Settings) -> Gateway:
     )
     readiness = Readiness(fleet, indexer, [embedder, engine])
     read_again = None if reranker is None else reranker.get
-    router = Router(embedder.get, Gate(), reranker=read_again)
+    router = Router(embedder.get, Gate(), reranker=read_again, prefer=settings.routing.prefer)
     gatekeeper = Gatekeeper(router, settings.calibration_file, settings.routing, embedder.get, read_again)
     turns = TurnService(
         TurnParts(
