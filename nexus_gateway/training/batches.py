@@ -9,8 +9,10 @@ from nexus_gateway.training.negatives import Negatives
 from nexus_gateway.training.recipe import Recipe
 
 MADE = "made"
-_WRITTEN_SHARE = 6
-"""One in this many MCP requests was written by a person or an agent, where there are enough; the others are made."""
+_WRITTEN_SHARE = 3
+"""One in this many MCP requests of a batch was written by a person or an agent; the others are made."""
+_WRITTEN_TURNS = 20
+"""A batch takes at most one of so many written requests, so that a few are not repeated too often."""
 
 
 class Batches:
@@ -35,7 +37,7 @@ class Batches:
         written, made = self._written[pool], self._made[pool]
         if not made:
             return rng.sample(written, count)
-        few = min(len(written), count // _WRITTEN_SHARE)
+        few = min(len(written) // _WRITTEN_TURNS, count // _WRITTEN_SHARE)
         return [*rng.sample(written, few), *rng.sample(made, count - few)]
 
 

@@ -37,13 +37,14 @@ class TrainingData:
     examples: list[Example] = field(default_factory=list)
 
 
-def load(folder: Path, *, seed: int, made_each: int) -> TrainingData:
-    """Read the public data of a folder. The `calib` rows are left for choices and calibration.
+def load(folder: Path, *, seed: int, made_each: int, with_calib: bool = True) -> TrainingData:
+    """Read the public data of a folder.
 
     Args:
         folder: with `registry.jsonl` and the files beside it.
         seed: of the made requests.
         made_each: requests made for each MCP tool.
+        with_calib: whether the `calib` rows are learned from; not for a model whose calibration is fitted on them.
     """
     forbidden = Forbidden.read(folder)
     data = TrainingData()
@@ -59,6 +60,9 @@ def load(folder: Path, *, seed: int, made_each: int) -> TrainingData:
         )
     data.examples += _examples(folder / "bfcl_parallel.jsonl", BFCL, data.pools[BFCL], _one_tool)
     data.examples += _examples(folder / "livemcp_requests.jsonl", MCP, data.pools[MCP], lambda _: True)
+    if with_calib:
+        routing = folder / "routing_queries.jsonl"
+        data.examples += _examples(routing, MCP, data.pools[MCP], lambda row: row["split"] == "calib")
     data.examples += _made(data.pools[MCP], made_each, seed)
     return data
 
