@@ -138,9 +138,15 @@ def test_a_deprecated_twin_loses_to_its_replacement_however_it_scores(query, ord
     assert names(decision.candidates) == ["read_text_file", "read_media_file"]
 
 
+def unfolded(index, request, query):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tool_registry.routing.fold_duplicates", lambda _index, ranked, _prefer: ranked)
+        return rank(index, request, query)
+
+
 def test_twins_keep_the_better_score_so_that_they_are_no_close_choice():
     query = unit(1, 0.1, 0)
-    scores = fuse(files_index().lookaside.scan(query), files_index().lexical.scores(["read", "file"]))
+    scores = [candidate.score for candidate in unfolded(files_index(), "read file", query)]
     best = rank(files_index(), "read file", query)[0]
     assert best.tool_id.name == "read_text_file"
     assert best.score == pytest.approx(scores[0])

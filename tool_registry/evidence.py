@@ -3,6 +3,7 @@
 Knows candidates' scores; knows no request, no model and no tool.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ def evidence(candidates: "Sequence[Candidate]") -> Mapping[str, float]:
         "margin": min(best.score - second.score, 1.0) if second else 1.0,
         "score": best.score,
         "cosine": best.dense,
+        "log_tools": math.log(max(best.among, 1)),
         "cosine_margin": best.dense - second.dense if second else 1.0,
     }
     if best.reranked is not None:

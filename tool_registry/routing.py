@@ -4,6 +4,7 @@ Knows scores and names; where the query vector comes from is the caller's busine
 may replace the order of `rank`'s candidates before `decide`.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -69,6 +70,7 @@ class Candidate:
         exact: whether the request names the tool.
         reranked: the reranker's score, where it read this candidate.
         equivalents: the same tool on other servers.
+        among: how many tools it was chosen from.
     """
 
     tool_id: ToolId
@@ -78,6 +80,7 @@ class Candidate:
     exact: bool = False
     reranked: float | None = None
     equivalents: tuple[ToolId, ...] = ()
+    among: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +115,14 @@ def rank(
     if not index.tools:
         return []
     dense = index.lookaside.scan(query, visible)
-    lexical = index.lexical.scores(_request_words(index, request))
+    lexical = index.lexical.scores(_request_words(index, request)) * _lift(len(index.tools))
     fused = fuse(dense, lexical)
     if asks_to_read(request):
         fused[index.writing] -= READING_PENALTY
     exact = exact_names(index, request, visible)
     fused[exact] += 2.0  # fused scores span 2: a named tool stands before all others
     order = np.argsort(-fused, kind="stable")[: limit * 2]
+    among = len(index.tools) if visible is None else int(visible.sum())
     ranked = [
         Candidate(
             index.tools[place].id,
@@ -126,6 +130,7 @@ def rank(
             float(dense[place]),
             float(lexical[place]),
             place in exact,
+            among=among,
         )
         for place in order.tolist()
         if np.isfinite(fused[place])
@@ -161,6 +166,19 @@ MOST_LEXICAL = 40.0
 def fuse(dense: NDArray[np.float32], lexical: NDArray[np.float32]) -> NDArray[np.float32]:
     """Cosine plus weighted BM25; -inf stays where dense is -inf."""
     return (dense + LEXICAL_WEIGHT * np.minimum(lexical, MOST_LEXICAL)).astype(np.float32)
+
+
+_FULL_FLEET = 250
+"""Tools from which on a rare word's weight is taken as BM25 gives it."""
+
+
+def _lift(n_tools: int) -> float:
+    """Makes BM25 of a few tools mean what it means among many, where the gate was calibrated.
+
+    A word of one tool weighs log(1 + (N - 0.5) / 1.5): a third of what it weighs among 250 tools for N = 8.
+    """
+    rarest = math.log1p((min(n_tools, _FULL_FLEET) - 0.5) / 1.5)
+    return math.log1p((_FULL_FLEET - 0.5) / 1.5) / rarest
 
 
 def _request_words(index: RoutingIndex, request: str) -> list[str]:

