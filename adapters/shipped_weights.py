@@ -21,8 +21,9 @@ def find(kind: str) -> Path:
     """
     path = FOLDER / f"{kind}.safetensors"
     if not path.is_file():
+        way_out = "none is shipped so far, " if kind == "reranker" else "reinstall nexus-gateway, or "
         raise ModelMissing(
-            f"the model nexus:{kind} is not in this installation (no {path}): "
-            "reinstall nexus-gateway, or name another model in [models]"
+            f"the model nexus:{kind} is not in this installation (no {path}): {way_out}"
+            f"name another {kind} in [models]"
         )
     return path

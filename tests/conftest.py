@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import pytest
+import structlog
 from support.npm import install, script
 
 
@@ -14,3 +15,15 @@ def npm_servers(tmp_path_factory):
     """The main scripts of the public Node servers by short name; NEXUS_NODE_MODULES may name where they are."""
     modules = install(lambda: tmp_path_factory.mktemp("npm"))
     return {name: script(modules, name) for name in ("everything", "filesystem", "memory")}
+
+
+@pytest.fixture
+def logs_as_they_were(monkeypatch):
+    """For commands that are run in this process: they set logging up for all of it, and it goes on."""
+    configure = structlog.configure
+    monkeypatch.setattr(
+        structlog, "configure", lambda **how: configure(**how | {"cache_logger_on_first_use": False})
+    )
+    monkeypatch.setattr("logging.basicConfig", lambda **_how: None)
+    yield
+    structlog.reset_defaults()

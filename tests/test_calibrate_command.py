@@ -25,19 +25,9 @@ from nexus_gateway.turn.result import Outcome
 from tool_registry.routing import RoutingOutcome
 from tool_registry.tool import ToolId
 
+pytestmark = pytest.mark.usefixtures("logs_as_they_were")
+
 NO_WRITER = '[models]\nargument = "/nowhere/a.gguf"\n'
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were(monkeypatch):
-    """A command sets logging up for its process, and this one goes on."""
-    configure = structlog.configure
-    monkeypatch.setattr(
-        structlog, "configure", lambda **how: configure(**how | {"cache_logger_on_first_use": False})
-    )
-    monkeypatch.setattr("logging.basicConfig", lambda **_how: None)
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import structlog
 from support.gateways import python_server, run_command, write_config
 from support.processes import children
 from typer.testing import CliRunner
@@ -12,21 +11,11 @@ from nexus_gateway import __version__
 from nexus_gateway.cli.main import app
 
 NO_MODELS = '[models]\nargument = "/nowhere/a.gguf"\nembedder = "/nowhere/e"\n'
+pytestmark = pytest.mark.usefixtures("logs_as_they_were")
+
 RAW = python_server("raw_server.py")
 DEAD = {"command": "no-such-command-anywhere"}
 PRESETS = ("offline", "balanced", "paper", "multilingual")
-
-
-@pytest.fixture(autouse=True)
-def logs_as_they_were(monkeypatch):
-    """A command sets logging up for its process, and this one goes on."""
-    configure = structlog.configure
-    monkeypatch.setattr(
-        structlog, "configure", lambda **how: configure(**how | {"cache_logger_on_first_use": False})
-    )
-    monkeypatch.setattr("logging.basicConfig", lambda **_how: None)
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support.making_tools import DESTROYS, READS, STRING, compiled
 
+from tool_registry.evidence import evidence
 from tool_registry.index import build_index
 from tool_registry.routing import Gate, RoutingOutcome, decide, exact_names, fold_duplicates, fuse, rank
 
@@ -270,3 +271,35 @@ def test_without_a_common_word_the_vectors_alone_decide():
     fused = fuse(np.array([0.5, 0.25, 0.0], np.float32), np.zeros(3, np.float32))
     assert fused[0] == 2 * fused[1] > fused[2] == 0
     assert fuse(np.full(2, -np.inf, np.float32), np.zeros(2, np.float32)).tolist() == [-np.inf, -np.inf]
+
+
+def test_a_tool_that_is_named_stands_before_whatever_else_the_request_speaks_of():
+    words = " ".join(f"word{n}" for n in range(40))
+    index = index_with(
+        (compiled("s", "create_directory"), unit(-1, 0, 0)),
+        *((compiled("s", f"tool{n}", words), unit(1, 0, 0)) for n in range(2)),
+        *((compiled("s", f"other{n}", "of something else"), unit(0, 1, 0)) for n in range(300)),
+    )
+    ranked = rank(index, f"{words} create_directory", unit(1, 0, 0))
+    assert ranked[1].score > 1.5
+    assert ranked[0].tool_id.name == "create_directory"
+
+
+def test_a_word_weighs_among_few_tools_what_it_weighs_among_many():
+    def best(others):
+        index = index_with(
+            (compiled("s", "send_invoice", "Sends an invoice."), unit(1, 0, 0)),
+            *((compiled("s", f"tool{n}", "Does what it does."), unit(0, 1, 0)) for n in range(others)),
+        )
+        return rank(index, "the invoice", unit(0, 0, 1))[0]
+
+    among = {best(others).among: best(others).lexical for others in (4, 30, 249, 400)}
+    assert list(among) == [5, 31, 250, 401]
+    assert max(among.values()) < 1.35 * min(among.values())
+
+
+def test_a_calibration_is_told_among_how_many_visible_tools_the_choice_was():
+    index, query = plain("a", "b", "c"), unit(1, 0, 0)
+    assert evidence(rank(index, "zzz", query))["log_tools"] == pytest.approx(np.log(3))
+    some = rank(index, "zzz", query, visible=np.array([True, True, False]))
+    assert evidence(some)["log_tools"] == pytest.approx(np.log(2))

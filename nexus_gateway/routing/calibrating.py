@@ -84,7 +84,7 @@ async def judge(
             continue
         row = Row(group, absent, _judged(ranked, right))
         if rerank:
-            again = await router.candidates(index, labelled.request, visible=visible, reranked=True)
+            again = await router.reranked(index, labelled.request, ranked)
             row = replace(row, reranked=_judged(again, right))
         rows.append(row)
     return rows

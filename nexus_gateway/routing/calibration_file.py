@@ -13,7 +13,7 @@ from nexus_gateway.files import write_atomically
 from tool_registry.calibration import Calibration, CalibrationError, CalibrationIdentity, margin_calibration
 
 CAUTIOUS_MARGIN = 0.15
-"""Three times the margin that all-MiniLM-L6-v2 was trusted at before there were calibrations."""
+"""Of fused scores: twice what all-MiniLM-L6-v2 was trusted at before there were calibrations."""
 
 _SHIPPED = "shipped_calibration.json"
 

@@ -77,7 +77,7 @@ class Router:
             decision = decide(ranked, gate)
         if decision.outcome is RoutingOutcome.AMBIGUOUS and self._reranker and not ranked[0].exact:
             with measure("rerank"):
-                ranked = await self._reranked(index, text, ranked)
+                ranked = await self.reranked(index, request, ranked)
             decision = decide(ranked, gate)
         if embedder.english_only and decision.outcome is RoutingOutcome.ROUTED and in_other_script(text):
             reason = "the embedding model knows English only (nexus-gateway doctor says more)"
@@ -90,22 +90,22 @@ class Router:
         request: str,
         *,
         visible: NDArray[np.bool_] | None = None,
-        reranked: bool = False,
     ) -> list[Candidate]:
         """The ranking that a decision is made from, for calibrating. Raises ModelError."""
         text = routing_text(request)
         embedder = await self._embedder()
         query = (await embedder.embed_requests([text]))[0]
-        ranked = rank(index, text, query, visible=visible, prefer=self._prefer)
-        return await self._reranked(index, text, ranked) if reranked else ranked
+        return rank(index, text, query, visible=visible, prefer=self._prefer)
 
-    async def _reranked(self, index: RoutingIndex, text: str, candidates: list[Candidate]) -> list[Candidate]:
+    async def reranked(
+        self, index: RoutingIndex, request: str, candidates: list[Candidate]
+    ) -> list[Candidate]:
         """The candidates as a reranker orders them; as they are where there is none or it fails."""
         if self._reranker is None:
             return candidates
         texts = [index.tools[index.position[candidate.tool_id]].text for candidate in candidates[:RERANKED]]
         try:
-            scores = await (await self._reranker()).score(text, texts)
+            scores = await (await self._reranker()).score(routing_text(request), texts)
         except ModelError as error:
             if not self._reranker_failed:
                 log.warning("router.not_reranked", cause=str(error))
