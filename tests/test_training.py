@@ -76,7 +76,7 @@ def test_live_rows_of_bfcl_are_not_learned_from_nor_by_the_twin_those_of_the_cal
     assert not (live - others) & from_bfcl
     calibration = {row["query"] for row in rows("routing_queries.jsonl")}
     assert calibration & {example.request for example in learned.examples if example.source != "made"}
-    twin = load(DATA, seed=1, made_each=1, with_calib=False)
+    twin = load(DATA, seed=1, made_each=1, twin=True)
     assert not calibration & {example.request for example in twin.examples if example.source != "made"}
 
 

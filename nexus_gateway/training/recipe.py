@@ -15,6 +15,8 @@ class Recipe:
         negatives: wrong tools for each request.
         rank: of the low-rank deltas.
         learning_rate: after a linear warm-up.
+        decays: whether it falls from there to a tenth, linearly. Not for the embedder: it then fits made requests more
+            closely, and real ones less well.
         request_tokens: requests are cut to this.
         tool_tokens: tool texts are cut to this.
         shares: how often a batch comes from each pool.
@@ -28,12 +30,13 @@ class Recipe:
     learning_rate: float
     request_tokens: int
     tool_tokens: int
-    shares: tuple[tuple[str, float], ...] = (("mcp", 0.6), ("bfcl", 0.13), ("toole", 0.12), ("seal", 0.15))
+    decays: bool = False
+    shares: tuple[tuple[str, float], ...] = (("mcp", 0.76), ("bfcl", 0.08), ("toole", 0.07), ("seal", 0.09))
 
 
 EMBEDDER = Recipe(
     seed=1,
-    steps=300,
+    steps=600,
     requests=32,
     negatives=2,
     rank=32,
@@ -51,11 +54,25 @@ RERANKER = Recipe(
     request_tokens=40,
     tool_tokens=64,
 )
+READER = Recipe(
+    seed=3,
+    steps=2_200,
+    requests=40,
+    negatives=0,
+    rank=48,
+    learning_rate=8e-4,
+    decays=True,
+    request_tokens=80,
+    tool_tokens=48,
+)
 MADE_EACH = 2
 """Requests made from each MCP tool's definition."""
 WARM_UP_STEPS = 50
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
-    """Of a step: linear warm-up, then all of it. Decay fits made requests more closely, and real ones less well."""
-    return recipe.learning_rate * min(1.0, (step + 1) / WARM_UP_STEPS)
+    """Of a step: linear warm-up, then all of it or less and less."""
+    if step < WARM_UP_STEPS:
+        return recipe.learning_rate * (step + 1) / WARM_UP_STEPS
+    gone = (step - WARM_UP_STEPS) / max(1, recipe.steps - WARM_UP_STEPS)
+    return recipe.learning_rate * (1 - 0.9 * gone if recipe.decays else 1.0)
