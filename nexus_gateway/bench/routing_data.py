@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from nexus_gateway.bench.errors import BenchError
+from nexus_gateway.json_lines import LineError, json_objects
 from tool_registry.catalog import SetAside, ToolCatalog, read_listing
 from tool_registry.tool import Tool
 
@@ -70,8 +71,8 @@ def read_tools(path: Path) -> ToolCatalog:
         BenchError: the file can't be read, a line is malformed, or no tool is left.
     """
     by_server: dict[str, list[dict[str, Any]]] = {}
-    for place, row in _rows(path):
-        server = _text(row, "server", place)
+    for place, row in rows(path):
+        server = text_of(row, "server", place)
         by_server.setdefault(server, []).append({name: row[name] for name in row if name != "server"})
     listings = [read_listing(server, listed) for server, listed in by_server.items()]
     tools = {tool.id: tool for listing in listings for tool in listing.tools}
@@ -100,7 +101,7 @@ def read_queries(path: Path, *, split: str | None, groups: Groups | None = None)
     """
     splits: set[str] = set()
     queries: list[RoutingQuery] = []
-    for place, row in _rows(path):
+    for place, row in rows(path):
         query = _query(row, place, path.stem, groups or {})
         splits.add(str(row.get("split", "none")))
         if split is None or row.get("split") == split:
@@ -115,8 +116,8 @@ def read_queries(path: Path, *, split: str | None, groups: Groups | None = None)
 def read_unfit(path: Path) -> list[UnfitQuery]:
     """Requests that no tool fits. Raises BenchError."""
     queries = [
-        UnfitQuery(text=_text(row, "query", place), id=_id(row), tools=_candidates(row, place))
-        for place, row in _rows(path)
+        UnfitQuery(text=text_of(row, "query", place), id=row_id(row), tools=_candidates(row, place))
+        for place, row in rows(path)
     ]
     if not queries:
         raise BenchError(
@@ -126,18 +127,18 @@ def read_unfit(path: Path) -> list[UnfitQuery]:
 
 
 def _query(row: Mapping[str, Any], place: str, source: str, groups: Groups) -> RoutingQuery:
-    gold = _keys(row, "gold", place)
+    gold = keys_of(row, "gold", place)
     if not gold:
         raise BenchError(
             f"{place}: gold names no tool; requests that no tool fits are measured with --irrelevance"
         )
     known = {key for tool in gold for key in groups.get(tool, ())}
     return RoutingQuery(
-        text=_text(row, "query", place),
-        id=_id(row),
+        text=text_of(row, "query", place),
+        id=row_id(row),
         gold=gold,
-        equivalents=frozenset({*known, *_keys(row, "gold_equivalents", place)} - {*gold}),
-        near=frozenset(_keys(row, "gold_near", place)),
+        equivalents=frozenset({*known, *keys_of(row, "gold_equivalents", place)} - {*gold}),
+        near=frozenset(keys_of(row, "gold_near", place)),
         source=str(row.get("source") or source),
     )
 
@@ -149,38 +150,34 @@ def _candidates(row: Mapping[str, Any], place: str) -> tuple[Tool, ...]:
     return read_listing(CANDIDATE_SERVER, listed).tools
 
 
-def _id(row: Mapping[str, Any]) -> str:
-    """The row's own, or its text: it seeds registries, so it must not depend on where the file is."""
+def row_id(row: Mapping[str, Any]) -> str:
+    """The row's own id, or its text: it seeds registries, so it must not depend on where the file is."""
     return str(row.get("id") or row["query"])
 
 
-def _text(row: Mapping[str, Any], name: str, place: str) -> str:
+def text_of(row: Mapping[str, Any], name: str, place: str) -> str:
+    """A text that has to be there. Raises BenchError."""
     value = row.get(name)
     if not isinstance(value, str) or not value.strip():
         raise BenchError(f"{place}: {name} is {'missing' if value is None else 'no text'}")
     return value
 
 
-def _keys(row: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
+def keys_of(row: Mapping[str, Any], name: str, place: str) -> tuple[str, ...]:
+    """A list of names; empty where there is none. Raises BenchError."""
     value = row.get(name) or []
     if not isinstance(value, list) or not all(isinstance(key, str) for key in value):
         raise BenchError(f'{place}: {name} is no list of tools ("server/name")')
     return tuple(value)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each row with the place that an error names."""
-    for number, line in enumerate(_content(path).split("\n"), start=1):
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise BenchError(f"{place}: no JSON: {error}") from error
-        if not isinstance(row, dict):
-            raise BenchError(f"{place}: a JSON object is expected, not a {type(row).__name__}")
-        yield place, row
+def rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each row with the place that an error names. Raises BenchError."""
+    try:
+        for number, row in json_objects(_content(path)):
+            yield f"{path}, line {number}", row
+    except LineError as error:
+        raise BenchError(f"{path}, {error}") from error
 
 
 def _content(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""`nexus-gateway calibrate`: fit the gate to the user's own servers and models."""
+"""`nexus-gateway calibrate`: fit the gates to the user's own servers and models."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +14,12 @@ from rich.text import Text
 
 from adapters.ports import ModelError
 from nexus_gateway.app import Gateway
+from nexus_gateway.cli.calibrate_arguments import (
+    ArgumentsDone,
+    arguments_json,
+    calibrate_arguments,
+    print_arguments,
+)
 from nexus_gateway.cli.calibration_curve import print_choice, print_curve, shown_points
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
@@ -77,7 +83,7 @@ def calibrate_command(
         typer.Option(
             "--requests",
             metavar="FILE",
-            help='JSON Lines with "query" and "tool" (server/name), or *.csv with these columns.',
+            help='JSON Lines with "query", "tool" (server/name) and, where known, "args", or *.csv with these columns.',
         ),
     ] = None,
     from_feedback: Annotated[
@@ -106,7 +112,14 @@ def calibrate_command(
     At least 40 requests for 3 different tools are needed; a hundred or more, in your users' own words, are better.
     Run it again after a change of model or of many tools: `serve` and `doctor` say when it is stale.
 
-    Exit code 0 if a threshold was found, 1 if not or if a model failed, 2 for wrong options or files.
+    Rows of --requests that also have "args", an object with the right arguments, fit the gate of arguments: above its
+    threshold a call runs unasked, below it the draft is proposed. At least 40 whose draft could run are needed. A
+    draft is right if it equals "args" as JSON: texts letter for letter, numbers by value. What a binding gives may be
+    left out of "args", and an argument left out on either side counts as its default. The result is written to
+    argument_calibration.json in the cache folder.
+
+    Exit code 0 if a threshold was found (for arguments too, if there were enough), 1 if not or if a model failed, 2
+    for wrong options or files.
     """
     written = _written(requests)
     if not (written or from_feedback or from_tools):
@@ -115,15 +128,17 @@ def calibrate_command(
     settings = settings_from(config, mcp_config, needs_servers=True).settings
     wanted = _Wanted(written, from_tools, from_feedback, precision / 100, dry_run, json)
     try:
-        done = run_with_gateway(settings, partial(_calibrate, settings, wanted), quiet=json)
+        done, arguments = run_with_gateway(settings, partial(_calibrate, settings, wanted), quiet=json)
     except (ModelError, OSError) as error:
         err.print(Text(str(error), style="red"))
         exit_with(Exit.FAILED)
     if json:
-        print_json(_as_json(done, wanted))
+        print_json({**_as_json(done, wanted), "arguments": arguments_json(arguments)})
     else:
         _print(done, wanted)
-    exit_with(Exit.FAILED if done.cause else Exit.OK)
+        if wanted.written:
+            print_arguments(arguments)
+    exit_with(Exit.FAILED if done.cause or arguments.failed else Exit.OK)
 
 
 def _written(path: Path | None) -> tuple[WrittenRequest, ...]:
@@ -134,8 +149,23 @@ def _written(path: Path | None) -> tuple[WrittenRequest, ...]:
         raise typer.Exit(Exit.USAGE) from None
 
 
-async def _calibrate(settings: Settings, wanted: _Wanted, gateway: Gateway) -> _Done:
+async def _calibrate(settings: Settings, wanted: _Wanted, gateway: Gateway) -> tuple[_Done, ArgumentsDone]:
     index = await gateway.readiness.wait()
+    done = await _calibrate_routing(settings, wanted, gateway, index)
+    arguments = await calibrate_arguments(
+        gateway,
+        index,
+        wanted.written,
+        precision=wanted.precision,
+        dry_run=wanted.dry_run,
+        quiet=wanted.quiet,
+    )
+    return done, arguments
+
+
+async def _calibrate_routing(
+    settings: Settings, wanted: _Wanted, gateway: Gateway, index: RoutingIndex
+) -> _Done:
     made_for = await gateway.gatekeeper.identity(compiled.tool.content_hash for compiled in index.tools)
     requests, unknown = await anyio.to_thread.run_sync(_requests, settings, wanted, index)
     tools = len({tool for request in requests for tool in request.tools})
@@ -242,7 +272,7 @@ def _as_json(done: _Done, wanted: _Wanted) -> dict[str, Any]:
         "written": done.path and str(done.path),
     }
     if done.fit is not None:
-        found["curve"] = [point_figures(point) for point in shown_points(done.fit)]
+        found["curve"] = [point_figures(point) for point in shown_points(done.fit.curve, done.fit.chosen)]
         found["floor"] = round(done.fit.floor, 4)
         if done.fit.chosen is not None:
             found["chosen"] = point_figures(done.fit.chosen)
@@ -255,8 +285,7 @@ def _print(done: _Done, wanted: _Wanted) -> None:
     if (more := len(done.unknown) - _SHOWN_UNKNOWN) > 0:
         err.print(Text(f"skipped: {more} more", style="yellow"))
     if done.fit is not None:
-        print_curve(done.fit)
-        print_choice(done.fit)
+        _print_fit(done.fit)
     if wanted.from_tools:
         out.print(Text(_OPTIMISTIC, style="yellow"))
     if wanted.from_feedback:
@@ -267,3 +296,10 @@ def _print(done: _Done, wanted: _Wanted) -> None:
         out.print("dry run: nothing was written")
     else:
         out.print(Text(f"written to {done.path}; serve uses it from its next start"))
+
+
+def _print_fit(found: Fit) -> None:
+    title = f"{found.requests} requests for {found.tools} tools, each fit judged on requests it has not seen"
+    print_curve(found.curve, found.chosen, title=title, done="routed")
+    if found.chosen is not None:
+        print_choice(found.chosen, done="are routed", rightly="rightly")

@@ -16,6 +16,7 @@ _COMMANDS = {
     "models": "models",
     "calibrate": "calibrate",
     "feedback": "feedback",
+    "bindings": "bindings",
     "doctor": "doctor",
     "demo": "demo",
     "bench": "bench",

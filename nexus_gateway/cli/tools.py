@@ -8,7 +8,7 @@ from rich.text import Text
 from adapters.ports import ModelError
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.app import Gateway
-from nexus_gateway.cli import tool_pins
+from nexus_gateway.cli import tool_pins, tool_stats
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import clip, err, out, print_json, print_table
@@ -18,6 +18,7 @@ from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.server.found_rendering import render_found
 from nexus_gateway.server.rendering import render_description
 from nexus_gateway.turn.naming import resolve
+from nexus_gateway.turn.prompt import purpose_of
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
 from tool_registry.suspicion import suspicions
@@ -26,7 +27,7 @@ from tool_registry.tool import Tool
 app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="List, search, show and approve the connected tools."
 )
-app.registered_commands += tool_pins.app.registered_commands
+app.registered_commands += tool_pins.app.registered_commands + tool_stats.app.registered_commands
 
 
 @app.command("list")
@@ -154,6 +155,9 @@ def _print_found(found: dict[str, Any]) -> None:
 @app.command("show")
 def show_command(
     tool: Annotated[str, typer.Argument(help="server/name, or a name that only one server has.")],
+    signature: Annotated[
+        bool, typer.Option("--signature", help="Only what a model is told: signature and purpose.")
+    ] = False,
     config: ConfigOption = None,
     mcp_config: McpConfigOption = None,
     json: JsonOption = False,
@@ -171,6 +175,8 @@ def show_command(
     if isinstance(shown, str):
         err.print(Text(shown, style="red"))
         exit_with(Exit.FAILED)
+    elif signature:
+        _print_signature(shown, json=json)
     elif json:
         print_json(shown)
     else:
@@ -178,3 +184,14 @@ def show_command(
         out.print(Text(str(shown["definition"].get("description", ""))))
         out.print_json(data=shown["definition"])
         out.print(Text(f"content hash {shown['content_hash']}", style="dim"))
+
+
+def _print_signature(shown: dict[str, Any], *, json: bool) -> None:
+    """The signature on one line, to be copied whole, and what the tool is for."""
+    purpose = purpose_of(str(shown["definition"].get("description") or ""))
+    if json:
+        print_json({"tool": shown["tool"], "signature": shown["signature"], "purpose": purpose})
+        return
+    out.print(Text(shown["signature"], style="bold"), soft_wrap=True)
+    if purpose:
+        out.print(Text(purpose), soft_wrap=True)

@@ -14,11 +14,11 @@ from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json
 from nexus_gateway.cli.session import exit_with, read_line, run_with_gateway
-from nexus_gateway.server.rendering import render, turn_meta
+from nexus_gateway.server.rendering import binding_notes, render, turn_meta
 from nexus_gateway.telemetry.turn_line import log_turn
 from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import MissingArgument, Outcome, TurnResult
-from nexus_gateway.turn.slots import main_type
+from tool_registry.question import main_type
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -107,7 +107,9 @@ def _show(result: TurnResult) -> None:
     if result.raw is None:
         out.print(Text(render(result, explain=False)["content"][0]["text"]))
         return
-    err.print(Text(f"{result.tool_id} {dict(result.arguments)}", style="dim"))
+    err.print(
+        Text("; ".join([f"{result.tool_id} {dict(result.arguments)}", *binding_notes(result)]), style="dim")
+    )
     content = result.raw.get("content")
     for block in content if isinstance(content, list) else ():
         text = block.get("text") if isinstance(block, dict) else None

@@ -1,8 +1,9 @@
 """Requests with the tool that is right for each, as somebody wrote them down.
 
 JSON Lines: {"query": "...", "tool": "server/name"}, or "gold": ["server/name", ...] where any of several is
-right, with "gold_equivalents" (right too) and "gold_near" (nearly right). CSV (*.csv) with the columns query
-and tool. Knows the file; knows no fleet.
+right, with "gold_equivalents" (right too) and "gold_near" (nearly right); and "args": {...} where the right arguments
+for the first tool are known. CSV (*.csv) with the columns query and tool, and args as JSON. Knows the file; knows no
+fleet.
 """
 
 import csv
@@ -12,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from nexus_gateway.json_lines import LineError, json_objects
 
 
 class RequestFileError(ValueError):
@@ -28,6 +31,7 @@ class WrittenRequest:
         tools: `server/name` of each tool that is right.
         equivalents: further ones that are right too.
         near: ones that are nearly right, and so no fair test of a fleet without the right one.
+        arguments: what is right for the first of `tools`; None where it is not known.
     """
 
     line: int
@@ -35,6 +39,7 @@ class WrittenRequest:
     tools: tuple[str, ...]
     equivalents: tuple[str, ...] = ()
     near: tuple[str, ...] = ()
+    arguments: Mapping[str, Any] | None = None
 
 
 def read_requests(path: Path) -> list[WrittenRequest]:
@@ -72,17 +77,11 @@ def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _json_rows(path: Path, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            hint = "; a CSV file has to be named *.csv" if number == 1 else ""
-            raise RequestFileError(f"{path}:{number}: not a line of JSON: {error}{hint}") from None
-        if not isinstance(row, dict):
-            raise RequestFileError(f"{path}:{number}: expected an object, got a {type(row).__name__}")
-        yield number, row
+    try:
+        yield from json_objects(text)
+    except LineError as error:
+        hint = "; a CSV file has to be named *.csv" if error.number == 1 else ""
+        raise RequestFileError(f"{path}:{error.number}: {error.reason}{hint}") from None
 
 
 def _request(path: Path, line: int, row: Mapping[str, Any]) -> WrittenRequest:
@@ -93,7 +92,22 @@ def _request(path: Path, line: int, row: Mapping[str, Any]) -> WrittenRequest:
     if not tools:
         raise RequestFileError(f'{path}:{line}: "tool" names no tool; write "server/name"')
     others = [_names(path, line, row, key) for key in ("gold_equivalents", "gold_near")]
-    return WrittenRequest(line, query, tools, *others)
+    return WrittenRequest(line, query, tools, *others, arguments=_arguments(path, line, row))
+
+
+def _arguments(path: Path, line: int, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """None too where they are but a part of the right ones, as some public rows say in "args_kind"."""
+    value = row.get("args")
+    if value in (None, "") or row.get("args_kind", "exact") != "exact":
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            value = None
+    if not isinstance(value, Mapping):
+        raise RequestFileError(f'{path}:{line}: "args" is no JSON object; write {{"argument": value}}')
+    return value
 
 
 def _names(path: Path, line: int, row: Mapping[str, Any], key: str) -> tuple[str, ...]:

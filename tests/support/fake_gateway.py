@@ -24,6 +24,7 @@ from nexus_gateway.server.handlers import HandlerParts, Handlers
 from nexus_gateway.settings import Settings
 from nexus_gateway.settings.snapshot import ServerSettings
 from nexus_gateway.turn.arguments import ArgumentWriter
+from nexus_gateway.turn.bindings import Bindings
 from nexus_gateway.turn.confirmation import Approvals, PendingTokens
 from nexus_gateway.turn.parts import TurnParts
 from nexus_gateway.turn.service import TurnService
@@ -62,6 +63,7 @@ async def fake_gateway(
     connect=None,
     answer_timeout_seconds=PATIENCE,
     corrections=None,
+    bindings=None,
     **server_options,
 ):
     """Run a gateway over fake upstreams; `server_options` are `ServerSettings` of every server."""
@@ -91,6 +93,7 @@ async def fake_gateway(
             approvals=Approvals(cache / "approvals.json"),
             rules=settings,
             deadline_seconds=PATIENCE,
+            bindings=bindings or Bindings(),
         )
     )
     tokens = PendingTokens(AESGCMRequestStateCodec([secrets.token_bytes(32)]), ttl_seconds=300)
