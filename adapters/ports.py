@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:  # a host waits for our first answer, and numpy is a good part of what it waits for
     import numpy as np
@@ -312,6 +312,52 @@ class Reranker(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingQuestion:
+    """What is looked for in a request: one argument, and the values it may take besides the request's own words."""
+
+    text: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingAnswer:
+    """A part of the request, in characters, or of an option where `option` has its place."""
+
+    start: int
+    end: int
+    probability: float
+    option: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a request says to one question.
+
+    Attributes:
+        nothing: probability that it says nothing.
+        answers: the likeliest, best first; with `nothing` and those not listed they sum to 1.
+        items: if the answer is a list: its items, in reading order, each with its own probability.
+    """
+
+    nothing: float
+    answers: tuple[ReadingAnswer, ...]
+    items: tuple[ReadingAnswer, ...] = ()
+
+
+class ArgumentReader(Protocol):
+    """Finds where a request states arguments; makes nothing up."""
+
+    @property
+    def identity(self) -> str:
+        """Model content: what a calibration was made for."""
+        ...
+
+    async def read(self, request: str, questions: Sequence[ReadingQuestion]) -> Sequence[Reading]:
+        """What the request says to each question, in their order. Raises ModelError."""
+        ...
+
+
 class SegmentKind(StrEnum):
     """What a part of the prompt is; each is tokenised alone, so that equal parts give equal tokens."""
 
@@ -377,6 +423,15 @@ class ArgumentEngine(Protocol):
             SchemaNotCompilable: no mask for this schema.
             ModelError: the model failed.
         """
+        ...
+
+
+@runtime_checkable
+class RemoteEngine(Protocol):
+    """The part of an engine on a server that tells whether it is there."""
+
+    async def check(self) -> str:
+        """Model and address, in words, if the server answers. Raises ModelUnusable."""
         ...
 
 

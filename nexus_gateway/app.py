@@ -1,24 +1,29 @@
 """The composition root: settings to adapters to services, in one task group. Only here are concrete adapters named."""
 
 import gc
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
 import psutil
 import structlog
 
+from adapters.argument_reader import open_reader
 from adapters.cross_encoder import RerankerOptions, open_reranker
 from adapters.llama_cpp.engine import LlamaEngine, open_engine
 from adapters.llama_cpp.likelihood import LikelihoodReranker
 from adapters.llama_cpp.options import EngineOptions
+from adapters.llama_cpp.vocabulary import Vocabulary, open_vocabulary
 from adapters.mcp_upstream import connect
 from adapters.model_files import ModelFiles, parse_model_name
-from adapters.ports import ArgumentEngine, Embedder, ProgressCallback, Reranker
+from adapters.openai_engine import RemoteOptions, open_openai_engine
+from adapters.ports import ArgumentEngine, ArgumentReader, Embedder, ModelUnusable, ProgressCallback, Reranker
 from adapters.sentence_models import EmbedderOptions, open_embedder
+from adapters.sentence_runtime import RunOptions
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.fleet.disabled import without_disabled
 from nexus_gateway.fleet.fleet import Fleet
@@ -32,15 +37,19 @@ from nexus_gateway.routing.gatekeeper import Gatekeeper
 from nexus_gateway.routing.parts import RouterParts
 from nexus_gateway.routing.router import Router
 from nexus_gateway.server.asking_calls import AskingCalls
-from nexus_gateway.settings import ServerSettings, Settings, diff
+from nexus_gateway.settings import EngineSettings, ServerSettings, Settings, diff
 from nexus_gateway.settings.live import LiveSettings
+from nexus_gateway.turn import binding_file, confidence
 from nexus_gateway.turn.arguments import ArgumentWriter
+from nexus_gateway.turn.bindings import Bindings
 from nexus_gateway.turn.confirmation import Approvals
 from nexus_gateway.turn.parts import TurnParts
 from nexus_gateway.turn.service import TurnService
 from tool_registry.compiled_store import CompiledStore
 from tool_registry.index import RoutingIndex
 from tool_registry.routing import Gate
+
+ModelT = TypeVar("ModelT")
 
 log = structlog.get_logger(__name__)
 
@@ -56,6 +65,7 @@ class Gateway:
     embedder: ModelSlot[Embedder]
     engine: ModelSlot[ArgumentEngine]
     reranker: ModelSlot[Reranker] | None
+    reader: ModelSlot[ArgumentReader] | None
     readiness: Readiness
     router: Router
     gatekeeper: Gatekeeper
@@ -105,6 +115,8 @@ async def open_gateway(settings: Settings, callers: Iterable[Caller] = ()) -> As
         tasks.start_soon(gateway.engine.run, name="argument model")
         if gateway.reranker is not None:
             tasks.start_soon(gateway.reranker.run, name="reranker")
+        if gateway.reader is not None:
+            tasks.start_soon(gateway.reader.run, name="argument reader")
         try:
             yield gateway
         except Exception as error:  # noqa: BLE001 - raised below as it is: the task group would wrap it in a group
@@ -117,8 +129,9 @@ async def open_gateway(settings: Settings, callers: Iterable[Caller] = ()) -> As
 
 def _assemble(settings: Settings) -> Gateway:
     embedder = ModelSlot[Embedder]("embedding model", lambda: _open_embedder(settings))
-    engine = ModelSlot[LlamaEngine]("argument model", lambda: _open_engine(settings))
+    engine = ModelSlot[ArgumentEngine]("argument model", lambda: _open_engine(settings))
     reranker = _reranker(settings, engine)
+    reader = _reader(settings)
     store = CompiledStore(settings.cache_dir / "compiled", _report_corrupt)
     indexer = Indexer(store, embedder.get)
     quarantine = Quarantine(
@@ -141,14 +154,26 @@ def _assemble(settings: Settings) -> Gateway:
             calls=AskingCalls(fleet),
             ready=gatekeeper.after(readiness.wait),
             router=router,
-            writer=ArgumentWriter(engine.get, max_tokens=settings.turn.max_argument_tokens),
+            writer=_writer(settings, engine.get, None if reader is None else reader.get),
             approvals=Approvals(settings.cache_dir / "approvals.json"),
             rules=live,
             deadline_seconds=settings.turn.deadline_seconds,
+            bindings=Bindings(live, settings.cache_dir / binding_file.FILE_NAME),
         )
     )
     return Gateway(
-        live, fleet, quarantine, indexer, embedder, engine, reranker, readiness, router, gatekeeper, turns
+        live,
+        fleet,
+        quarantine,
+        indexer,
+        embedder,
+        engine,
+        reranker,
+        reader,
+        readiness,
+        router,
+        gatekeeper,
+        turns,
     )
 
 
@@ -182,9 +207,66 @@ async def open_router(settings: Settings, *, rerank: str | None = None) -> Async
         yield replace(parts, gate=router.gate)
 
 
+@asynccontextmanager
+async def open_writer(settings: Settings) -> AsyncIterator[tuple[ArgumentEngine, ArgumentWriter]]:
+    """Load the argument model alone, and give it with the writer that a gateway would use on it.
+
+    Raises:
+        ModelError: the model is missing or can't be loaded.
+    """
+    named = settings.models.reader_model
+    async with AsyncExitStack() as stack:
+        engine = await stack.enter_async_context(_open_engine(settings))
+        reader = await stack.enter_async_context(_open_reader(settings, named)) if named else None
+        yield engine, _writer(settings, _at_once(engine), None if reader is None else _at_once(reader))
+
+
+def argument_vocabulary(settings: Settings) -> AbstractContextManager[Vocabulary]:
+    """Open the vocabulary of the argument model. Blocks. Raises ModelError, also on entering."""
+    return open_vocabulary(model_files(settings).locate(parse_model_name(settings.models.argument_model)))
+
+
 def model_files(settings: Settings) -> ModelFiles:
     """Where the models of these settings are looked for."""
     return ModelFiles(settings.cache_dir / "models")
+
+
+def _at_once(model: ModelT) -> Callable[[], Awaitable[ModelT]]:
+    """A model that is there, for those who wait for one."""
+
+    async def loaded() -> ModelT:
+        return model
+
+    return loaded
+
+
+def _writer(
+    settings: Settings,
+    engine: Callable[[], Awaitable[ArgumentEngine]],
+    reader: Callable[[], Awaitable[ArgumentReader]] | None,
+) -> ArgumentWriter:
+    return ArgumentWriter(
+        engine,
+        max_tokens=settings.turn.max_argument_tokens,
+        reader=reader,
+        calibration=confidence.in_use(settings.cache_dir / confidence.FILE_NAME),
+    )
+
+
+def _reader(settings: Settings) -> ModelSlot[ArgumentReader] | None:
+    named = settings.models.reader_model
+    if named is None:
+        return None
+    return ModelSlot[ArgumentReader]("argument reader", lambda: _open_reader(settings, named))
+
+
+@asynccontextmanager
+async def _open_reader(settings: Settings, named: str) -> AsyncIterator[ArgumentReader]:
+    path, deltas = await _locate(settings, named)
+    if deltas is None:
+        raise ModelUnusable(f"{named} is no reading model: [models] reader is nexus:reader or off")
+    async with open_reader(path, deltas, RunOptions(threads=_torch_threads(settings))) as reader:
+        yield reader
 
 
 @asynccontextmanager
@@ -195,7 +277,7 @@ async def _open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
         yield embedder
 
 
-def _reranker(settings: Settings, engine: ModelSlot[LlamaEngine]) -> ModelSlot[Reranker] | None:
+def _reranker(settings: Settings, engine: ModelSlot[ArgumentEngine]) -> ModelSlot[Reranker] | None:
     match settings.routing.rerank:
         case "cross-encoder":
             return ModelSlot[Reranker]("reranker", lambda: _open_reranker(settings))
@@ -222,18 +304,55 @@ async def _open_any_reranker(settings: Settings, by: str) -> AsyncIterator[Reran
                 yield reranker
         case "llm":
             async with _open_engine(settings) as engine:
-                yield LikelihoodReranker(engine)
+                yield _likelihood_reranker(engine)
         case _:
             yield None
 
 
 @asynccontextmanager
-async def _argument_model_as_reranker(engine: ModelSlot[LlamaEngine]) -> AsyncIterator[Reranker]:
-    yield LikelihoodReranker(await engine.get())
+async def _argument_model_as_reranker(engine: ModelSlot[ArgumentEngine]) -> AsyncIterator[Reranker]:
+    yield _likelihood_reranker(await engine.get())
+
+
+def _likelihood_reranker(engine: ArgumentEngine) -> Reranker:
+    if isinstance(engine, LlamaEngine):
+        return LikelihoodReranker(engine)
+    raise ModelUnusable(
+        'rerank = "llm" needs an argument model on this machine; with a server in [engine] set it to '
+        '"cross-encoder" or "off" in [routing]'
+    )
 
 
 @asynccontextmanager
-async def _open_engine(settings: Settings) -> AsyncIterator[LlamaEngine]:
+async def _open_engine(settings: Settings) -> AsyncIterator[ArgumentEngine]:
+    """The configured server, or the argument model of this machine."""
+    if settings.engine.url is None:
+        async with _open_local_engine(settings) as local:
+            yield local
+    else:
+        async with open_openai_engine(_remote_options(settings.engine)) as remote:
+            yield remote
+
+
+def _remote_options(engine: EngineSettings) -> RemoteOptions:
+    if engine.url is None or engine.model is None:
+        raise ModelUnusable(
+            f"[engine] has the url {engine.url} and no model; name the model as the server lists it"
+        )
+    return RemoteOptions(
+        url=engine.url,
+        model=engine.model,
+        api_key_env=engine.api_key_env,
+        api_key_keyring=engine.api_key_keyring,
+        timeout_seconds=engine.timeout_seconds,
+        retries=engine.retries,
+        plain_http=engine.plain_http,
+        extra_body=dict(engine.extra_body),
+    )
+
+
+@asynccontextmanager
+async def _open_local_engine(settings: Settings) -> AsyncIterator[LlamaEngine]:
     models = settings.models
     path, _ = await _locate(settings, models.argument_model)
     options = EngineOptions(

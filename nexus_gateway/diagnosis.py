@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import anyio
 
-from adapters.ports import ModelError
+from adapters.ports import ModelError, RemoteEngine
 from nexus_gateway.access.visibility import fits_any
 from nexus_gateway.app import Gateway
 from nexus_gateway.fleet.disabled import DISABLED_REASON
@@ -152,8 +152,10 @@ async def models(gateway: Gateway) -> list[Finding]:
     except ModelError as error:
         findings.append(Finding("embedding model", Verdict.FAILED, str(error)))
     try:
-        await gateway.engine.get()
-        findings.append(Finding("argument model", Verdict.OK, gateway.settings.models.argument_model))
+        engine = await gateway.engine.get()
+        local = gateway.settings.models.argument_model
+        detail = await engine.check() if isinstance(engine, RemoteEngine) else local
+        findings.append(Finding("argument model", Verdict.OK, detail))
     except ModelError as error:
         findings.append(Finding("argument model", Verdict.FAILED, str(error)))
     return [*findings, *await _reranker(gateway)]

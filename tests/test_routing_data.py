@@ -30,8 +30,8 @@ GOOD = {"query": "read it", "gold": ["files/read_file"], "split": "calib"}
     [
         ("", "holds no request"),
         ("\n \n", "holds no request"),
-        (json.dumps(GOOD) + "\n{not json", "line 2: no JSON"),
-        ("[1]", "line 1: a JSON object is expected, not a list"),
+        (json.dumps(GOOD) + "\n{not json", "line 2: not a line of JSON"),
+        ("[1]", "line 1: expected an object, got a list"),
         (json.dumps({"gold": ["a/b"]}), "line 1: query is missing"),
         (json.dumps(GOOD | {"query": " "}), "line 1: query is no text"),
         (json.dumps(GOOD | {"gold": []}), "line 1: gold names no tool; .*--irrelevance"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tool_registry.schema import MAX_NODES, normalise, properties, required
+from tool_registry.schema import MAX_NODES, alternatives, normalise, properties, required
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 EMPTY = {"type": "object", "properties": {}}
@@ -217,6 +217,24 @@ def test_conjunctions_of_objects_are_merged():
         ),
         ({"type": "string", "minLength": -1, "maximum": "9", "enum": []}, STRING),
         ({"type": "str"}, STRING),
+        ({"type": "String"}, STRING),
+        ({"type": "any"}, {}),
+        ({"type": ["string", "any"]}, {}),
+        ({"anyOf": [{"not": {}}, STRING]}, STRING),
+        ({"anyOf": [{"anyOf": [{"not": {}}, STRING]}, {"type": "null"}]}, {"type": ["string", "null"]}),
+        ({"type": "string", "enum": ["a", None, 1]}, {"type": "string", "enum": ["a"]}),
+        ({"type": "integer", "enum": ["1", "20", "any"]}, {"type": "integer", "enum": [1, 20]}),
+        ({"type": "boolean", "enum": ["True", "False"]}, {"type": "boolean", "enum": [True, False]}),
+        ({"type": "boolean", "enum": ["perhaps"]}, {"type": "boolean"}),
+        ({"type": "integer", "enum": ["1e999", "nan", "9" * 400]}, {"type": "integer"}),
+        (
+            {"type": "array", "items": STRING, "enum": ["a", "b"]},
+            {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+        ),
+        (
+            {"type": "array", "items": STRING, "enum": [["a"], ["b"]]},
+            {"type": "array", "items": STRING, "enum": [["a"], ["b"]]},
+        ),
         (
             {"type": "object", "additionalProperties": False},
             {"type": "object", "additionalProperties": False},
@@ -241,6 +259,44 @@ def test_alternatives_at_the_top_become_optional_properties():
     )
     assert plain["properties"] == {"action": {"enum": ["add", "drop"]}, "text": STRING, "id": NUMBER}
     assert required(plain) == ("action",)
+
+
+def test_alternatives_of_a_nested_object_are_looked_into():
+    by = {
+        "properties": {"id": STRING},
+        "required": ["id"],
+        "anyOf": [
+            {"properties": {"kind": {"const": "a"}, "x": STRING}, "required": ["kind", "x"]},
+            {"properties": {"kind": {"const": "b"}, "y": NUMBER}, "required": ["kind"]},
+            {"type": "null"},
+        ],
+    }
+    plain = properties(normalise({"properties": {"f": by}}))["f"]
+    assert properties(plain) == {"id": STRING, "kind": {"enum": ["a", "b"]}, "x": STRING, "y": NUMBER}
+    assert required(plain) == ("id", "kind")
+    assert [required(way) for way in alternatives(plain)] == [("id", "kind", "x"), ("id", "kind")]
+    assert not alternatives(normalise({"properties": {"f": {"anyOf": [STRING, by]}}})["properties"]["f"])
+
+
+def test_a_schema_that_was_put_under_properties_by_mistake_is_taken_out():
+    inner = {"type": "object", "properties": {"query": STRING}, "required": ["query"], "$schema": "x"}
+    assert normalise({"type": "object", "properties": inner}) == {
+        "type": "object",
+        "properties": {"query": STRING},
+        "required": ["query"],
+    }
+    named = {"type": STRING, "properties": {"type": "object"}}
+    assert set(properties(normalise({"properties": named}))) == {"type", "properties"}
+
+
+@pytest.mark.timeout(20)
+def test_alternatives_within_alternatives_end():
+    tree = {"type": "object", "properties": {"leaf": STRING}}
+    for level in range(12):
+        ways = [{**tree, "title": str(way)} for way in range(2)]
+        tree = {"type": "object", "properties": {f"p{level}": STRING}, "anyOf": ways}
+    known = properties(properties(normalise({"properties": {"a": tree}}))["a"])
+    assert list(known)[:3] == ["p11", "p10", "p9"]
 
 
 def test_either_or_requirements_at_the_top_require_neither():
@@ -268,4 +324,6 @@ def test_real_schemas_become_valid_ones_with_every_property():
             {"$schema": "https://json-schema.org/draft/2020-12/schema", **plain}
         )
         if isinstance(raw, dict) and isinstance(raw.get("properties"), dict):
-            assert set(plain["properties"]) >= set(raw["properties"])
+            inner = raw["properties"]
+            listed_names = inner["properties"] if inner.get("type") == "object" else inner
+            assert set(plain["properties"]) >= set(listed_names)

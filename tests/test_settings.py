@@ -93,6 +93,7 @@ def test_every_setting_of_the_file_reaches_the_snapshot(load, tmp_path):
         confirm = "always"
         confirm_ttl_seconds = 60
         deadline_seconds = 1.5
+        remember_answers = true
         [http]
         host = "0.0.0.0"
         port = 0
@@ -109,12 +110,12 @@ def test_every_setting_of_the_file_reaches_the_snapshot(load, tmp_path):
     assert settings.models.argument_model == PRESETS["paper"].argument
     assert settings.models.embedder_model == "hf:some/model"
     assert settings.models.reranker_model == "hf:some/cross-encoder"
-    assert dataclasses.astuple(settings.models)[4:] == (10, 4, 2048, False)
+    assert dataclasses.astuple(settings.models)[5:] == (10, 4, 2048, False)
     routing = settings.routing
     assert (routing.threshold, routing.floor, routing.candidates) == (0.9, 1.0, 9)
     assert routing.rerank == "llm"
     assert settings.calibration_file == tmp_path / "own" / "gate.json"
-    assert dataclasses.astuple(settings.turn) == (100, False, "always", 60.0, 1.5)
+    assert dataclasses.astuple(settings.turn) == (100, False, "always", 60.0, 1.5, True)
     assert dataclasses.astuple(settings.http) == (
         "0.0.0.0",
         0,
@@ -157,6 +158,55 @@ def test_a_server_has_its_transport_and_options(load):
     assert settings.servers["web"].spec.transport == HttpSpec(
         "https://host/mcp", {"Authorization": "Bearer x"}
     )
+
+
+def test_bindings_are_scalars_with_variables_replaced(load):
+    loaded = load(
+        """
+        [servers.a]
+        command = "x"
+        bindings = { projectId = "p-1", accountId = 7, region = "${REGION}", "zone" = "${ZONE:-eu}", dry = true }
+        """,
+        environ={"REGION": "north"},
+    )
+    assert not loaded.problems
+    assert loaded.settings.servers["a"].bindings == {
+        "projectId": "p-1", "accountId": 7, "region": "north", "zone": "eu", "dry": True
+    }  # fmt: skip
+    assert "north" not in repr(loaded.settings)
+
+
+def test_a_binding_that_cannot_be_used_is_a_problem_and_its_server_is_in_use_without_it(load):
+    loaded = load(
+        """
+        [servers.a]
+        command = "x"
+        [servers.a.bindings]
+        apiToken = "hunter2"
+        region = "${NOT_SET}"
+        zone = "${EMPTY}"
+        owner = "me"
+        """,
+        environ={"EMPTY": ""},
+    )
+    assert loaded.settings.servers["a"].bindings == {"owner": "me"}
+    assert [(problem.line, problem.key, problem.server) for problem in loaded.problems] == [
+        (5, "servers.a.bindings.apiToken", "a"),
+        (6, "servers.a.bindings.region", "a"),
+        (7, "servers.a.bindings.zone", "a"),
+    ]
+    told = "".join(map(str, loaded.problems))
+    assert "by `env` or `headers`" in told
+    assert "NOT_SET is not set" in told
+    assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("written", ['["hunter2"]', "{ a = 1 }", "2026-01-01", '""', "nan"])
+def test_a_binding_that_is_no_scalar_is_refused_without_showing_it(load, written):
+    with pytest.raises(SettingsError) as refused:
+        load(f'[servers.a]\ncommand = "x"\nbindings.owner = {written}')
+    assert "servers.a.bindings.owner: expected a" in str(refused.value)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_tool_takes_what_it_does_not_say_from_its_server_and_the_turn(load):

@@ -44,7 +44,8 @@ def test_a_tool_without_parameters_has_empty_brackets():
         ({"type": "number"}, "number"),
         ({}, "any"),
         ({"enum": ["a", "b", 3, None]}, '"a"|"b"|3|null'),
-        ({"enum": list(range(9))}, "0|1|2|3|4|5|6|7|…"),
+        ({"enum": list(range(15))}, "0|1|2|3|4|5|6|7|8|9|10|11|… 3 more"),
+        ({"enum": [True, False]}, "bool"),
         ({"const": "fixed"}, '"fixed"'),
         ({"type": ["string", "null"]}, "string|null"),
         ({"anyOf": [{"type": "string"}, {"type": "integer"}]}, "string|int"),
@@ -53,20 +54,62 @@ def test_a_tool_without_parameters_has_empty_brackets():
         ({"type": "array", "items": {"enum": ["a", "b"]}}, '("a"|"b")[]'),
         ({"type": "array", "prefixItems": [{"type": "number"}, {"type": "string"}]}, "[number, string]"),
         ({"type": "object"}, "object"),
-        ({"enum": ["x" * 60] * 8}, "string"),
-        ({"type": "array", "items": {"type": "string", "enum": ["x" * 60] * 8}}, "string[]"),
+        ({"enum": ["x" * 60] * 8}, '"' + '"|"'.join(["x" * 60] * 4) + '"|… 4 more'),
+        ({"type": "string", "enum": ["x" * 90] * 8}, "string"),
+        ({"type": "array", "items": {"type": "string", "enum": ["x" * 90] * 8}}, "string[]"),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 5}, "string[1..5]"),
+        ({"type": "array", "items": {"type": "number"}, "minItems": 2, "maxItems": 2}, "number[2]"),
+        ({"type": "array", "items": {"type": "integer", "minimum": 1}, "minItems": 2}, "(int ≥1)[2..]"),
+        ({"type": "integer", "minimum": 1, "maximum": 100}, "int 1..100"),
+        ({"type": "number", "exclusiveMinimum": 0}, "number >0"),
+        ({"type": "number", "minimum": 0.5, "exclusiveMaximum": 3}, "number ≥0.5 <3"),
+        ({"type": "integer", "minimum": -9007199254740991, "maximum": 9007199254740991}, "int"),
+        ({"type": "integer", "multipleOf": 5}, "int step 5"),
+        ({"type": "number", "description": "How long to wait, in milliseconds."}, "number milliseconds"),
+        ({"type": "string", "description": "Day in the form YYYY-MM-DD"}, "string YYYY-MM-DD"),
+        ({"type": "string", "format": "date"}, "date"),
+        ({"type": ["string", "null"], "format": "uri"}, "uri|null"),
+        ({"type": "string", "format": "binary"}, "string"),
+        ({"type": "string", "pattern": "^[A-Z]{3}$"}, "string /^[A-Z]{3}$/"),
+        ({"type": "string", "minLength": 2, "maxLength": 8}, "string 2..8 chars"),
+        ({"type": "string", "minLength": 1, "maxLength": 100_000}, "string"),
+        ({"type": "object", "additionalProperties": {"type": "number"}}, "{[key]: number}"),
+        ({"type": "object", "patternProperties": {"^x-": {"type": "string"}}}, "{[key]: string}"),
     ],
 )
 def test_a_type_is_written_shortly(schema, written):
     assert _signature({"p": schema}, ["p"]) == f"tool(p: {written})"
 
 
-def test_objects_are_written_out_to_two_levels():
-    deep = {
-        "properties": {"b": {"properties": {"c": {"properties": {"d": {"type": "string"}}}}}},
-        "required": ["b"],
+def test_objects_are_written_out_to_four_levels():
+    deep = {"type": "string"}
+    for name in "fedcb":
+        deep = {"properties": {name: deep}, "required": [name]}
+    assert _signature({"a": deep}, ["a"]) == "tool(a: {b: {c: {d: {e: object}}}})"
+
+
+def test_a_long_type_loses_its_inner_levels_and_values_before_its_members():
+    inner = {f"option{n}": {"type": "string"} for n in range(12)}
+    outer = {"name": {"type": "string"}, "more": {"properties": inner}, "kind": {"enum": ["k" * 30] * 12}}
+    shown = _signature({"a": {"properties": outer}})
+    assert (
+        shown
+        == "tool(a?: {name?: string, more?: object, kind?: "
+        + "|".join(['"' + "k" * 30 + '"'] * 4)
+        + "|… 8 more})"
+    )
+
+
+def test_alternatives_of_an_object_are_each_written_whole():
+    by = {
+        "properties": {"id": {"type": "string"}},
+        "required": ["id"],
+        "oneOf": [
+            {"properties": {"x": {"type": "string"}}, "required": ["x"]},
+            {"properties": {"y": {"type": "integer"}}},
+        ],
     }
-    assert _signature({"a": deep}, ["a"]) == "tool(a: {b: {c?: object}})"
+    assert _signature({"f": by}) == "tool(f?: {id: string, x: string}|{id: string, y?: int})"
 
 
 def test_an_array_of_objects_shows_its_members():
@@ -78,14 +121,19 @@ def test_an_array_of_objects_shows_its_members():
     assert _signature({"rows": {"type": "array", "items": item}}) == "tool(rows?: {id: int, note?: string}[])"
 
 
-def test_scalar_defaults_are_shown_and_others_are_not():
+def test_short_defaults_are_shown_and_those_that_say_nothing_are_not():
     known = {
         "n": {"type": "integer", "default": 5},
         "flag": {"type": "boolean", "default": False},
         "none": {"type": ["string", "null"], "default": None},
         "list": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
+        "empty": {"type": "array", "items": {"type": "string"}, "default": []},
+        "long": {"type": "string", "default": "x" * 100},
     }
-    assert _signature(known) == "tool(n?: int = 5, flag?: bool = false, none?: string|null, list?: string[])"
+    assert _signature(known) == (
+        "tool(n?: int = 5, flag?: bool = false, none?: string|null, "
+        'list?: string[] = ["a"], empty?: string[], long?: string)'
+    )
 
 
 def test_names_that_are_not_identifiers_are_quoted():
@@ -98,7 +146,7 @@ def test_monsters_are_cut_after_the_required_parameters():
     many = {f"p{n}": {"type": "string"} for n in range(100)}
     shown = _signature(many, ["p99"])
     assert shown.startswith("tool(p99: string, p0?: string")
-    assert shown.endswith(f"p{MAX_OPTIONAL - 1}?: string, …)")
+    assert shown.endswith(f"p{MAX_OPTIONAL - 1}?: string, … {99 - MAX_OPTIONAL} more)")
     assert (
         len(_signature({"x" * 100 + str(n): {} for n in range(500)}, ["x" * 100 + "7"])) < MAX_CHARACTERS + 20
     )

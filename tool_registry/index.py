@@ -16,7 +16,7 @@ from tool_registry.signature import signature
 from tool_registry.text import split_words, tool_text, tool_words
 from tool_registry.tool import Tool, ToolId
 
-COMPILER_VERSION = "1"
+COMPILER_VERSION = "2"
 """Part of the store's key: a change of signature or tool text makes earlier records unusable."""
 
 

@@ -11,22 +11,23 @@ This module knows JSON Schema and nothing of tools, models or validation.
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any
 from urllib.parse import unquote
 
-Schema: TypeAlias = dict[str, Any]
+from tool_registry.schema_merge import Schema as Schema  # noqa: PLC0414 - it is spoken of everywhere
+from tool_registry.schema_merge import as_type, known_types, merge, type_list, value_key, with_fitting_enum
 
 MAX_NODES = 10_000
 """Subschemas and values in a plain schema; what lies beyond accepts anything."""
 MAX_DEPTH = 32
 """Nested subschemas and followed references; what lies beyond accepts anything."""
+MAX_FOLDED = 2
+"""Levels of alternatives within alternatives that an object's properties are looked for in."""
 MAX_INDEX_DIGITS = 6
 """Of a position in a JSON pointer."""
 MAX_COMPARED = 64
-"""Alternatives that a further one is compared with."""
+"""Alternatives that a further one is compared with, and that an object's properties are looked for in."""
 
-_TYPES = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
-_ALIASES = {"int": "integer", "float": "number", "str": "string", "bool": "boolean", "list": "array"}
 _NULL: Schema = {"type": "null"}
 _MISSING = object()
 
@@ -39,18 +40,44 @@ def normalise(raw: object) -> Schema:
     """
     if not isinstance(raw, Mapping):
         return {"type": "object", "properties": {}}
+    raw = _unwrapped(raw)
     plain = _Normaliser(raw).subschema(raw, 0, frozenset({"#"}))
     return _as_object(plain if isinstance(plain, dict) else {})
 
 
 def properties(schema: Mapping[str, Any]) -> dict[str, Schema]:
-    """The properties of a plain schema that may be given, in order."""
-    return {name: sub for name, sub in schema.get("properties", {}).items() if isinstance(sub, dict)}
+    """The properties of a plain schema that may be given, in order; those of its alternatives too."""
+    return _flat(schema, MAX_FOLDED)[0]
 
 
 def required(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """The required names of a plain schema, in order."""
-    return tuple(schema.get("required", ()))
+    """The required names of a plain schema, in order; of those of its alternatives the ones they share."""
+    return _flat(schema, MAX_FOLDED)[1]
+
+
+def _flat(schema: Mapping[str, Any], levels: int) -> tuple[dict[str, Schema], tuple[str, ...]]:
+    """Properties and required names; those of alternatives within alternatives to so many levels."""
+    own = {name: sub for name, sub in schema.get("properties", {}).items() if isinstance(sub, dict)}
+    needed = tuple(schema.get("required", ()))
+    ways = alternatives(schema) if levels else []
+    if not ways:
+        return own, needed
+    union = _union([_flat(way, levels - 1) for way in ways])
+    shared = union["required"] if len(schema["anyOf"]) <= MAX_COMPARED else ()
+    return {**own, **union["properties"]}, tuple(dict.fromkeys((*needed, *shared)))
+
+
+def alternatives(schema: Mapping[str, Any]) -> list[Schema]:
+    """The ways in which an object may be given, each a whole object schema; empty where there is one way, or none.
+
+    At most MAX_COMPARED. Other than objects, only null may be among the schema's own alternatives.
+    """
+    members = [member for member in schema.get("anyOf", ()) if not _is_null(member)][:MAX_COMPARED]
+    base = {key: value for key, value in schema.items() if key not in {"anyOf", "title", "description"}}
+    stated = _types_but_null(base)
+    if not members or not all((_types_but_null(member) or stated) == ["object"] for member in members):
+        return []
+    return [_completed(merge(base, {**member, "type": "object"}) | {"type": "object"}) for member in members]
 
 
 class _Normaliser:
@@ -68,13 +95,16 @@ class _Normaliser:
             return False
         if not isinstance(raw, Mapping):
             return {}
+        if raw.get("not", _MISSING) in (True, {}):
+            return False  # how some generators write what is absent
         self._left -= 1
         if depth > MAX_DEPTH or self._left < 0:
             return _stub(raw)
         plain = self._own(raw, depth + 1, active)
         for other in self._conjuncts(raw, depth + 1, active):
-            plain = _merge(plain, other)
+            plain = merge(plain, other)
         plain = _with_alternatives(plain, self._alternatives(raw, depth + 1, active))
+        plain = with_fitting_enum(plain)
         return _completed(_nullable(plain) if raw.get("nullable") is True else plain)
 
     def _own(self, raw: Mapping[str, Any], depth: int, active: frozenset[str]) -> Schema:
@@ -86,8 +116,8 @@ class _Normaliser:
         names = raw.get("required")
         if isinstance(names, list) and self._fits_list(names):
             plain["required"] = list(dict.fromkeys(name for name in names if isinstance(name, str)))
-        if types := _types(raw.get("type")):
-            plain["type"] = _as_type(types)
+        if stated := known_types(raw.get("type")):
+            plain["type"] = as_type(stated)
         for key in ("properties", "patternProperties"):
             if isinstance(raw.get(key), Mapping):
                 plain[key] = {name: self.subschema(sub, depth, active) for name, sub in raw[key].items()}
@@ -187,26 +217,24 @@ def _exclusive_bounds(raw: Mapping[str, Any]) -> Schema:
     return {flag: raw[key] for flag, key in pairs if raw.get(flag) is True and _is_number(raw.get(key))}
 
 
-def _types(value: object) -> list[str]:
-    names = value if isinstance(value, list) else [value]
-    known = [_ALIASES.get(name, name) for name in names if isinstance(name, str)]
-    return list(dict.fromkeys(name for name in known if name in _TYPES))
+def _unwrapped(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema; the one under its `properties` where a whole object schema was put there by mistake."""
+    inner = raw.get("properties")
+    if isinstance(inner, Mapping) and inner.get("type") == "object":
+        return inner if isinstance(inner.get("properties"), Mapping) else raw
+    return raw
 
 
-def _as_type(names: list[str]) -> str | list[str]:
-    return names[0] if len(names) == 1 else names
-
-
-def _type_list(plain: Mapping[str, Any]) -> list[str]:
-    return _types(plain.get("type"))
+def _types_but_null(plain: Mapping[str, Any]) -> list[str]:
+    return [name for name in type_list(plain) if name != "null"]
 
 
 def _stub(raw: object) -> Schema:
     """All that is kept of a schema that isn't entered: its type where it states one."""
-    types = _types(raw.get("type")) if isinstance(raw, Mapping) else []
-    if not types and isinstance(raw, Mapping) and isinstance(raw.get("properties"), Mapping):
-        types = ["object"]
-    return {"type": _as_type(types)} if types else {}
+    stated = known_types(raw.get("type")) if isinstance(raw, Mapping) else []
+    if not stated and isinstance(raw, Mapping) and isinstance(raw.get("properties"), Mapping):
+        stated = ["object"]
+    return {"type": as_type(stated)} if stated else {}
 
 
 def _resolve(root: Mapping[str, Any], reference: str) -> object:
@@ -231,73 +259,18 @@ def _resolve(root: Mapping[str, Any], reference: str) -> object:
     return found
 
 
-def _merge(first: Schema, second: Schema) -> Schema:
-    """Both at once. Where two keywords can't be put into one, the first wins."""
-    merged = dict(first)
-    for key, theirs in second.items():
-        if key in merged:
-            merged[key] = _COMBINED[key](merged[key], theirs) if key in _COMBINED else merged[key]
-        else:
-            merged[key] = theirs
-    return merged
-
-
-def _both_types(ours: str | list[str], theirs: str | list[str]) -> str | list[str]:
-    first, second = _types(ours), _types(theirs)
-    common = [name for name in first if name in second or (name == "integer" and "number" in second)]
-    if "number" in first and "integer" in second and "integer" not in common:
-        common.append("integer")
-    return _as_type(common) if common else ours
-
-
-def _both_required(ours: list[str], theirs: list[str]) -> list[str]:
-    return list(dict.fromkeys([*ours, *theirs]))
-
-
-def _both_enums(ours: list[Any], theirs: list[Any]) -> list[Any]:
-    keys = {_value_key(value) for value in theirs}
-    return [value for value in ours if _value_key(value) in keys] or ours
-
-
-def _both_properties(ours: Schema, theirs: Schema) -> Schema:
-    shared = {name: _both_schemas(ours[name], theirs[name]) for name in ours if name in theirs}
-    return {**ours, **theirs, **shared}
-
-
-def _both_schemas(ours: Schema | bool, theirs: Schema | bool) -> Schema | bool:
-    return _merge(ours, theirs) if isinstance(ours, dict) and isinstance(theirs, dict) else False
-
-
-_COMBINED: dict[str, Callable[[Any, Any], Any]] = {
-    **dict.fromkeys(("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties"), max),
-    **dict.fromkeys(("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties"), min),
-    **dict.fromkeys(("properties", "patternProperties"), _both_properties),
-    **dict.fromkeys(("items", "additionalProperties"), _both_schemas),
-    "type": _both_types,
-    "required": _both_required,
-    "enum": _both_enums,
-}
-
-
-def _value_key(value: object) -> object:
-    """Equal for equal scalars, apart for others; in JSON, unlike in Python, `true` is not 1."""
-    if isinstance(value, Mapping | list):
-        return (Mapping, id(value))
-    return (isinstance(value, bool), value)
-
-
 def _with_alternatives(plain: Schema, members: list[Schema]) -> Schema:
     """Add `anyOf`; a single member that is not null, or members that only list values, need none."""
     if not members or {} in members:
         return plain
     real = [member for member in members if not _is_null(member)]
     if not real:
-        return _merge(plain, _NULL)
+        return merge(plain, _NULL)
     one = _values_only(real) if len(real) > 1 else real[0]
     if one is None:
         distinct = _distinct(real)
         one = distinct[0] if len(distinct) == 1 else {"anyOf": distinct}
-    return _merge(plain, _nullable(one) if len(real) < len(members) else one)
+    return merge(plain, _nullable(one) if len(real) < len(members) else one)
 
 
 def _distinct(schemas: list[Schema]) -> list[Schema]:
@@ -320,10 +293,10 @@ def _values_only(members: list[Schema]) -> Schema | None:
     if any(member.keys() - {"const", "enum", "type", "title", "description"} for member in members):
         return None
     values = [value for member in members for value in member.get("enum", [member.get("const")])]
-    types = list(dict.fromkeys(name for member in members for name in _type_list(member)))
-    plain: Schema = {"enum": list({_value_key(value): value for value in values}.values())}
+    types = list(dict.fromkeys(name for member in members for name in type_list(member)))
+    plain: Schema = {"enum": list({value_key(value): value for value in values}.values())}
     if types and all("type" in member for member in members):
-        plain["type"] = _as_type(types)
+        plain["type"] = as_type(types)
     return plain
 
 
@@ -334,7 +307,7 @@ def _nullable(plain: Schema) -> Schema:
         wider["enum"] = [wider.pop("const")]
     if "enum" in wider and None not in wider["enum"]:
         wider["enum"] = [*wider["enum"], None]
-    if (types := _type_list(wider)) and "null" not in types:
+    if (types := type_list(wider)) and "null" not in types:
         wider["type"] = [*types, "null"]
     if "anyOf" in wider and not any(_is_null(member) for member in wider["anyOf"]):
         wider["anyOf"] = [*wider["anyOf"], _NULL]
@@ -346,9 +319,9 @@ def _completed(plain: Schema) -> Schema:
     whole = dict(plain)
     if "properties" in whole and "type" not in whole:
         whole["type"] = "object"
-    if "array" in _type_list(whole):
+    if "array" in type_list(whole):
         whole.setdefault("items", {})
-    if "object" in _type_list(whole) and whole.get("required"):
+    if "object" in type_list(whole) and whole.get("required"):
         absent: Schema = {name: {} for name in whole["required"] if name not in whole.get("properties", {})}
         whole["properties"] = whole.get("properties", {}) | absent
     if not whole.get("required", True):
@@ -358,25 +331,30 @@ def _completed(plain: Schema) -> Schema:
 
 def _as_object(plain: Schema) -> Schema:
     """The top of a plain schema: one object, whose alternatives are folded into optional properties."""
-    members = [member for member in plain.get("anyOf", []) if "object" in (_type_list(member) or ["object"])]
-    whole = _merge(plain, _union(members)) if members else dict(plain)
-    if "object" not in (_type_list(whole) or ["object"]):
+    members = [member for member in plain.get("anyOf", []) if "object" in (type_list(member) or ["object"])]
+    whole = dict(plain)
+    if members:
+        whole = merge(plain, _union([_flat(member, MAX_FOLDED) for member in members]))
+        if all(member.get("additionalProperties") is False for member in members):
+            whole.setdefault("additionalProperties", False)
+    if "object" not in (type_list(whole) or ["object"]):
         whole = {}
     kept = {key: value for key, value in whole.items() if key not in {"anyOf", "enum", "const", "default"}}
     return _completed({**kept, "type": "object", "properties": kept.get("properties", {})})
 
 
-def _union(members: list[Schema]) -> Schema:
-    """An object schema that accepts what any member does: all properties, the names all require."""
+def _union(members: list[tuple[dict[str, Schema], tuple[str, ...]]]) -> Schema:
+    """An object schema that accepts what any member does: all properties, the names all require.
+
+    Args:
+        members: properties and required names of each.
+    """
     found: dict[str, list[Schema]] = {}
-    for member in members:
-        for name, sub in properties(member).items():
+    for known, _ in members:
+        for name, sub in known.items():
             found.setdefault(name, []).append(sub)
-    common = [name for name in required(members[0]) if all(name in required(member) for member in members)]
-    plain: Schema = {
+    shared = set.intersection(*(set(needed) for _, needed in members))
+    return {
         "properties": {name: _with_alternatives({}, subs) for name, subs in found.items()},
-        "required": common,
+        "required": [name for name in members[0][1] if name in shared],
     }
-    if all(member.get("additionalProperties") is False for member in members):
-        plain["additionalProperties"] = False
-    return plain

@@ -87,8 +87,10 @@ class Model:
         return template.decode("utf-8", "replace") if template else None
 
 
-def load_model(path: Path, *, n_gpu_layers: int, on_progress: LoadProgress) -> Model:
-    """Map a GGUF file and make a model of it.
+def load_model(
+    path: Path, *, n_gpu_layers: int, on_progress: LoadProgress, vocabulary_only: bool = False
+) -> Model:
+    """Map a GGUF file and make a model of it; of its vocabulary alone, no weights, if so wanted.
 
     Raises:
         ModelMissing: no such file.
@@ -98,6 +100,7 @@ def load_model(path: Path, *, n_gpu_layers: int, on_progress: LoadProgress) -> M
     llama = library.llama()
     parameters = llama.llama_model_default_params()
     parameters.n_gpu_layers = n_gpu_layers
+    parameters.vocab_only = vocabulary_only
     parameters.load_mode = llama.LLAMA_LOAD_MODE_MMAP
     callback = llama.llama_progress_callback(lambda share, _: on_progress(share))
     parameters.progress_callback = callback

@@ -9,15 +9,17 @@ from llguidance import LLMatcher
 from numpy.typing import NDArray
 
 from adapters.llama_cpp.closing import NEVER, Cursor, Literals, Ranks
-from adapters.llama_cpp.decoding_schema import decoding_schema
+from adapters.llama_cpp.decoding_schema import decoding_schema, restated
+from adapters.llama_cpp.widening import widened
 from adapters.ports import SchemaNotCompilable
 
 _COMPACT = {
     "whitespace_flexible": False,
     "item_separator": ",",
     "key_separator": ":",
-    "coerce_one_of": True,
-    "lenient": True,  # a keyword that the mask can't express is left to the check of the whole value
+    # What the mask can't express is refused, not passed over: widening.py leaves it out, by name.
+    "coerce_one_of": False,
+    "lenient": False,
 }
 
 
@@ -32,21 +34,39 @@ class MaskCompiler:
         self.ranks = Ranks.of(self.pieces)
 
     def compile(self, schema: Mapping[str, Any]) -> "TokenMask":
-        """Make the mask of a schema, at its start.
+        """Make the mask of a schema, at its start; of a wider one where no mask can say all of it.
 
         Raises:
-            SchemaNotCompilable: the schema is no JSON, can't be satisfied, or is beyond what a mask can say.
+            SchemaNotCompilable: the schema is no JSON, or even its type alone has no mask.
         """
+        reasons: tuple[str, ...] = ()
         try:
-            matcher = self._matcher(decoding_schema(schema))
-            if matcher.is_error():
-                matcher = self._matcher(schema)
+            matcher, fault = self._attempt(schema)
+            if fault:
+                wider = widened(schema, lambda part: self._attempt(part)[1])
+                schema, reasons = wider.schema, wider.reasons
+                matcher, fault = self._attempt(schema)
             literals = Literals.of(schema)
         except (TypeError, ValueError, RecursionError) as error:
             raise SchemaNotCompilable(f"the schema is not usable JSON: {error}") from error
-        if matcher.is_error():
-            raise SchemaNotCompilable(f"no token mask for the schema: {_first_line(matcher.get_error())}")
-        return TokenMask(self, matcher, literals)
+        if fault:
+            raise SchemaNotCompilable(f"no token mask for the schema: {fault}")
+        return TokenMask(self, matcher, literals, reasons)
+
+    def _attempt(self, schema: object) -> tuple[Any, str]:
+        """The matcher of a schema, closed where that can be said, and why it can't be used, if so."""
+        if not isinstance(schema, Mapping):
+            return None, "the schema is no object"
+        fault = ""
+        for form in (decoding_schema, restated):
+            try:
+                matcher = self._matcher(form(schema))
+            except (ValueError, RecursionError) as error:  # nested too deeply
+                return None, _first_line(str(error))
+            if not matcher.is_error():
+                return matcher, ""
+            fault = _first_line(matcher.get_error())
+        return None, fault or "llguidance gives no reason"
 
     def _matcher(self, schema: Mapping[str, Any]) -> Any:
         grammar = LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=_COMPACT)
@@ -62,7 +82,11 @@ class MaskCompiler:
 class TokenMask:
     """The state of one value being written: consumes tokens, and says what may follow."""
 
-    def __init__(self, compiler: MaskCompiler, matcher: Any, literals: Literals) -> None:
+    def __init__(
+        self, compiler: MaskCompiler, matcher: Any, literals: Literals, widened_for: tuple[str, ...] = ()
+    ) -> None:
+        self.widened_for = widened_for
+        """What the mask does not say of the schema (widening.py): values have to be checked against it."""
         self._compiler = compiler
         self._matcher = matcher
         self._literals = literals

@@ -1,6 +1,7 @@
 """Turn results as raw `CallToolResult` objects. An upstream's own result passes through; ours is added beside it."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -47,9 +48,25 @@ def _relayed(result: TurnResult, raw: JsonObject, *, explain: bool) -> JsonObjec
     relayed["_meta"] = {**(meta if isinstance(meta, dict) else {}), META_KEY: turn_meta(result)}
     content = raw.get("content")
     if explain and isinstance(content, list):
-        said = f"[nexus: {result.tool_id} {compact(result.arguments)}]"
+        said = "; ".join([f"{result.tool_id} {compact(result.arguments)}", *binding_notes(result)])
+        said = f"[nexus: {said}]"
         relayed["content"] = [*content, {"type": "text", "text": said}]
     return relayed
+
+
+def binding_notes(result: TurnResult) -> list[str]:
+    """What a user should know of bindings: which arguments came from one, and what was remembered just now."""
+    notes = [f"{', '.join(result.bound)} from a binding"] if result.bound else []
+    if result.tool_id is not None and result.remembered:
+        server = result.tool_id.server
+        undo = ", ".join(f"`{command}`" for command in _undoing(result))
+        notes.append(f"remembered {', '.join(result.remembered)} for {server}; {undo} undoes it")
+    return notes
+
+
+def _undoing(result: TurnResult) -> list[str]:
+    server = result.tool_id.server if result.tool_id else ""
+    return [shlex.join(["nexus-gateway", "bindings", "forget", server, name]) for name in result.remembered]
 
 
 def turn_meta(result: TurnResult) -> JsonObject:
@@ -62,6 +79,8 @@ def turn_meta(result: TurnResult) -> JsonObject:
         meta |= {"tool": str(result.tool_id), "arguments": dict(result.arguments)}
     if result.grounds:
         meta["grounds"] = {name: _ground(ground) for name, ground in result.grounds.items()}
+    if result.remembered:
+        meta["remembered"] = {"arguments": list(result.remembered), "undo": _undoing(result)}
     if result.decision:
         meta["routing"] = {
             "reason": result.decision.reason,
@@ -120,7 +139,7 @@ def _hints(result: TurnResult, token: str | None) -> list[str]:
     lines: list[str] = []
     if result.outcome in (Outcome.PROPOSED, Outcome.NEEDS_INPUT):
         lines += [f"Signature: {result.signature}"] if result.signature else []
-        lines += [f"Draft: {compact(result.arguments)}"]
+        lines += [f"Draft: {compact(result.arguments)}", *binding_notes(result)]
         lines += [f"Missing: {m.name}{_type_note(m.schema)} {m.description}".rstrip() for m in result.missing]
     if result.confirm and token:
         lines.append(

@@ -10,6 +10,7 @@ from nexus_gateway.settings.fields import ConfirmPolicy
 from nexus_gateway.settings.load import LoadedSettings, default_config_file, load_settings
 from nexus_gateway.settings.snapshot import (
     PRESETS,
+    EngineSettings,
     ExposeSettings,
     FeedbackSettings,
     HttpSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "PRESETS",
     "ConfigProblem",
     "ConfirmPolicy",
+    "EngineSettings",
     "ExposeSettings",
     "FeedbackSettings",
     "HttpSettings",

@@ -3,11 +3,12 @@
 Numbers, strings and booleans are taken as written ("30" is no number). Knows pydantic, no setting by name.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, Strict, ValidationError, WrapValidator
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, Strict, ValidationError, WrapValidator
 from pydantic_core import PydanticCustomError
 
 TABLE = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -42,16 +43,28 @@ def _read_only(members: Mapping[str, _Value]) -> Mapping[str, _Value]:
     return MappingProxyType(dict(members))
 
 
+def _scalar(value: object) -> str | int | float | bool:
+    """The message is for people, so it is ours: pydantic has one for each type of a union."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise PydanticCustomError(EXPECTED, "a finite number")
+    if isinstance(value, str | int | float) and value != "":
+        return value
+    raise PydanticCustomError(EXPECTED, "a string that is not empty, a number, or true or false")
+
+
 ConfirmPolicy: TypeAlias = Literal["auto", "always", "never"]
 """auto: destructive tools each time, tools without annotations once; always: each call; never: no call."""
 
 Flag = Annotated[bool, Strict(), _expected("true or false")]
 Text = Annotated[str, Field(min_length=1), _expected("a string", "that is not empty")]
 AnyText = Annotated[str, _expected("a string")]
+Scalar = Annotated[str | int | float | bool, PlainValidator(_scalar)]
 Texts = Annotated[tuple[Text, ...], _expected("a list of strings", "that are not empty")]
 AnyTexts = Annotated[tuple[AnyText, ...], _expected("a list of strings")]
+AnyTable = Annotated[Mapping[str, Any], AfterValidator(_read_only), _expected("a table")]
 TextTable = Annotated[Mapping[str, AnyText], AfterValidator(_read_only), _expected("a table of strings")]
 Count = Annotated[int, Strict(), Field(ge=1), _expected("a whole number", "of at least 1")]
+Retries = Annotated[int, Strict(), Field(ge=0, le=10), _expected("a whole number", "from 0 to 10")]
 Tokens = Annotated[int, Strict(), Field(ge=0), _expected("a whole number", "of tokens")]
 Layers = Annotated[int, Strict(), Field(ge=-1), _expected("a whole number", "of layers, or -1 for all")]
 Port = Annotated[int, Strict(), Field(ge=0, le=65535), _expected("a port number", "from 0 to 65535")]

@@ -1,6 +1,8 @@
 """The snapshot in use: asked anew each time, so that a reload counts from the next question on."""
 
-from nexus_gateway.settings.fields import ConfirmPolicy
+from collections.abc import Mapping
+
+from nexus_gateway.settings.fields import ConfirmPolicy, Scalar
 from nexus_gateway.settings.snapshot import Settings
 from tool_registry.tool import ToolId
 
@@ -30,3 +32,12 @@ class LiveSettings:
     def in_use(self, tool: ToolId) -> bool:
         """As `Settings.in_use`; no tool of a server that a reload has just removed is."""
         return tool.server in self.current.servers and self.current.in_use(tool)
+
+    @property
+    def remember_answers(self) -> bool:
+        """Whether the answer for a missing argument is kept for later calls."""
+        return self.current.turn.remember_answers
+
+    def bindings(self, server: str) -> Mapping[str, Scalar]:
+        """The configured values of a server's arguments; none for one that a reload has just removed."""
+        return self.current.servers[server].bindings if server in self.current.servers else {}

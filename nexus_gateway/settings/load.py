@@ -24,8 +24,11 @@ from adapters.hosts.mcp_servers import (
     server_name_fault,
 )
 from adapters.ports import UpstreamSpec
+from nexus_gateway.access.secret_values import name_looks_secret
+from nexus_gateway.settings.fields import Scalar
 from nexus_gateway.settings.snapshot import (
     APPLICATION,
+    EngineSettings,
     RoutingSettings,
     Sections,
     ServerOptions,
@@ -34,6 +37,8 @@ from nexus_gateway.settings.snapshot import (
     default_cache_dir,
 )
 from nexus_gateway.settings.toml_file import OwnFile, ServerTable, SettingsError, read_own_file
+
+_CREDENTIAL = "a credential can't be bound, since hosts are shown what is; give it to the server itself, by `env` or `headers`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,8 @@ class _Loader:
                 self._notes.append(self._about(name, "the server is disabled"))
             elif spec := self._own_spec(name, table, host):
                 spec = replace(spec, era=table.era)
-                self._servers[name] = ServerSettings(spec=spec, **_options(table))
+                options = _options(table) | {"bindings": self._bindings(name, table)}
+                self._servers[name] = ServerSettings(spec=spec, **options)
 
     def loaded(self) -> LoadedSettings:
         hosts = {name: ServerSettings(spec=spec) for name, (_, spec) in self._hosts.items()}
@@ -138,7 +144,7 @@ class _Loader:
         self._note_unknown_preferred(self._servers | hosts)
         sections = {section.name: getattr(tables, section.name) for section in fields(Sections)}
         settings = Settings(
-            **sections | {"routing": self._routing(tables.routing)},
+            **sections | {"engine": self._engine(tables.engine), "routing": self._routing(tables.routing)},
             servers=MappingProxyType(self._servers | hosts),
             cache_dir=self._resolve(tables.cache_dir) if tables.cache_dir else default_cache_dir(),
         )
@@ -147,6 +153,21 @@ class _Loader:
     def _routing(self, written: RoutingSettings) -> RoutingSettings:
         place = written.calibration
         return written if place is None else replace(written, calibration=str(self._resolve(place)))
+
+    def _engine(self, written: EngineSettings) -> EngineSettings:
+        """With variables in place; what has an unset one stays as written, so that the engine refuses it."""
+        return replace(
+            written,
+            url=self._expanded(("engine", "url"), written.url),
+            model=self._expanded(("engine", "model"), written.model),
+        )
+
+    def _expanded(self, path: tuple[str, ...], written: str | None) -> str | None:
+        if written is None:
+            return None
+        text, faults = expand(written, self._environ)
+        self._problems += [self._own.problem(path, fault) for fault in faults]
+        return written if faults else text
 
     def _note_unknown_preferred(self, servers: Mapping[str, ServerSettings]) -> None:
         for position, name in enumerate(self._own.tables.routing.prefer):
@@ -188,6 +209,22 @@ class _Loader:
             self._problems.append(self._about(name, reason))
             return None
         return spec
+
+    def _bindings(self, server: str, table: ServerTable) -> Mapping[str, Scalar]:
+        """The usable ones; what is wrong with another leaves the server in use without it."""
+        usable: dict[str, Scalar] = {}
+        for name, written in table.bindings.items():
+            value, faults = expand(written, self._environ) if isinstance(written, str) else (written, ())
+            if name_looks_secret(name):
+                faults = (_CREDENTIAL,)
+            elif value == "":
+                faults = faults or ("expected a value, got an empty one",)
+            self._problems += [
+                self._own.problem(("servers", server, "bindings", name), fault, server) for fault in faults
+            ]
+            if not faults:
+                usable[name] = value
+        return MappingProxyType(usable)
 
     def _about(self, name: str, message: str) -> ConfigProblem:
         return self._own.problem(("servers", name), message, name)

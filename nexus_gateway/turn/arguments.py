@@ -7,51 +7,112 @@ token mask. A slot with one option costs no model call.
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
-from adapters.ports import ArgumentEngine, Completion, SchemaNotCompilable, Segment, SegmentKind
+from adapters.ports import (
+    ArgumentEngine,
+    ArgumentReader,
+    Completion,
+    SchemaNotCompilable,
+    Segment,
+    SegmentKind,
+)
+from nexus_gateway.turn.confidence import ArgumentCalibration, evidence
 from nexus_gateway.turn.prompt import segments
+from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments
 from nexus_gateway.turn.result import Ground, GroundKind, MissingArgument, TokenCount
-from nexus_gateway.turn.slots import Choice, Slot, choose, main_type, span_kinds
+from nexus_gateway.turn.slots import Choice, Slot, choose, span_kinds, unstated
 from nexus_gateway.turn.sources import Option, Source
+from nexus_gateway.turn.stated import bound_choice
 from nexus_gateway.turn.validation import accepts
 from tool_registry.index import CompiledTool
+from tool_registry.question import main_type
 from tool_registry.schema import properties, required
 
 
 @dataclass(eq=False)
 class Draft:
-    """The arguments found so far, the ground of each, and what a required one lacks."""
+    """The arguments found so far, the ground of each, and what a required one lacks.
+
+    Attributes:
+        evidence: what is known of how sure they are.
+        confidence: probability that all of them are right; None where nothing says it.
+        target: least confidence that runs unasked.
+    """
 
     arguments: dict[str, Any] = field(default_factory=dict)
     grounds: dict[str, Ground] = field(default_factory=dict)
     missing: list[MissingArgument] = field(default_factory=list)
     tokens: TokenCount = field(default_factory=TokenCount)
+    evidence: Mapping[str, float] = field(default_factory=dict)
+    confidence: float | None = None
+    target: float = 0.0
+
+    @property
+    def unsure(self) -> bool:
+        """Whether it is to be proposed, not run."""
+        return self.confidence is not None and self.confidence < self.target
 
 
 class ArgumentWriter:
-    """Grounded arguments with a local engine for what is left to choose."""
+    """Grounded arguments: what a reading model finds in the texts, and an engine for what is left to choose."""
 
-    def __init__(self, engine: Callable[[], Awaitable[ArgumentEngine]], *, max_tokens: int) -> None:
+    def __init__(
+        self,
+        engine: Callable[[], Awaitable[ArgumentEngine]],
+        *,
+        max_tokens: int,
+        reader: Callable[[], Awaitable[ArgumentReader]] | None = None,
+        calibration: ArgumentCalibration | None = None,
+    ) -> None:
         self._engine = engine
         self._max_tokens = max_tokens
+        self._reader = reader
+        self._calibration = calibration
 
-    async def write(self, compiled: CompiledTool, request: str, context: str = "") -> Draft:
-        """Draft the arguments of one call. Raises ModelError."""
+    async def reader_identity(self) -> str:
+        """Identity of the reading model; empty where there is none. Raises ModelError."""
+        return "" if self._reader is None else (await self._reader()).identity
+
+    async def write(
+        self,
+        compiled: CompiledTool,
+        request: str,
+        context: str = "",
+        bindings: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Draft:
+        """Draft the arguments of one call; `bindings` are for what neither text states. Raises ModelError."""
         sources = [Source(request, GroundKind.SPAN, compiled.vocabulary)]
         if context:
             sources.append(Source(context, GroundKind.CONTEXT, compiled.vocabulary))
         draft = Draft()
         prompt = segments(compiled, request, context)
+        reader = None if self._reader is None else await self._reader()
+        read = await read_arguments(reader, compiled, request, context) if reader else ReadArguments()
         for slot in with_rivals(slots(compiled.schema)):
-            option = await self._fill(slot, choose(slot, sources), prompt, draft)
+            if slot.name in bindings:
+                choice = bound_choice(slot, sources, bindings[slot.name])
+            elif read.covers(slot.name, slot.schema):
+                choice = read_choice(slot, read)
+            else:
+                choice = choose(slot, sources)
+            option = await self._fill(slot, choice, prompt, draft)
             if option is not None:
                 draft.arguments[slot.name] = option.value
                 draft.grounds[slot.name] = option.ground
                 sources[option.ground.kind is GroundKind.CONTEXT and len(sources) > 1].take(option.span)
             elif slot.required:
                 draft.missing.append(MissingArgument(slot.name, slot.schema))
+        if reader is not None:
+            self._judge(draft, read, request, reader)
         return draft
+
+    def _judge(self, draft: Draft, read: ReadArguments, request: str, reader: ArgumentReader) -> None:
+        draft.evidence = evidence(read.evidence(), draft.grounds.values(), request)
+        if self._calibration is not None and self._calibration.reader == reader.identity:
+            draft.confidence = self._calibration.right.probability(draft.evidence)
+            draft.target = self._calibration.threshold
 
     async def _fill(
         self, slot: Slot, choice: Choice, prompt: Sequence[Segment], draft: Draft
@@ -87,13 +148,24 @@ class ArgumentWriter:
     ) -> Any:
         """One value under `schema`; None where the mask or the budget allows none."""
         engine = await self._engine()
-        answer = Segment(SegmentKind.ANSWER, _opening(draft.arguments, slot.name))
+        # Bound values say nothing to the model, and it may be on another machine.
+        bound = {name for name, ground in draft.grounds.items() if ground.kind is GroundKind.BINDING}
+        shown = {name: value for name, value in draft.arguments.items() if name not in bound}
+        answer = Segment(SegmentKind.ANSWER, _opening(shown, slot.name))
         try:
             completion = await engine.complete([*prompt, answer], schema, max_tokens=self._max_tokens)
         except SchemaNotCompilable:
             return None
         draft.tokens += _tokens(completion)
         return json.loads(completion.text) if completion.complete else None
+
+
+def read_choice(slot: Slot, read: ReadArguments) -> Choice:
+    """What the texts state; else a required argument's default, or a choice among all its values."""
+    stated = read.option(slot.name, slot.schema)
+    if stated is not None and accepts(slot.schema, stated.value):
+        return Choice((stated,))
+    return unstated(slot) if slot.required else Choice()
 
 
 def slots(schema: Mapping[str, Any]) -> list[Slot]:

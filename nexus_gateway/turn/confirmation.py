@@ -16,7 +16,7 @@ import structlog
 
 from nexus_gateway.access.caller import Caller, Tenant
 from nexus_gateway.files import write_atomically
-from nexus_gateway.turn.result import PendingCall
+from nexus_gateway.turn.result import Ground, GroundKind, PendingCall
 from tool_registry.tool import ContentHash, Tool, ToolId
 
 log = structlog.get_logger(__name__)
@@ -110,6 +110,7 @@ class PendingTokens:
             "hash": pending.content_hash,
             "arguments": pending.arguments,
             "missing": list(pending.missing),
+            "grounds": {name: [one.kind, one.text, one.chosen] for name, one in pending.grounds.items()},
             "who": [caller.tenant, caller.principal],
             "expires": self._now() + self._ttl,
             "nonce": secrets.token_hex(8),
@@ -133,6 +134,10 @@ class PendingTokens:
             ContentHash(payload["hash"]),
             payload["arguments"],
             tuple(payload["missing"]),
+            {
+                name: Ground(GroundKind(kind), text, chosen)
+                for name, (kind, text, chosen) in payload["grounds"].items()
+            },
         )
 
     def _open(self, token: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from adapters.ports import JsonObject, ProgressCallback
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.routing.router import Router
 from nexus_gateway.turn.arguments import ArgumentWriter
+from nexus_gateway.turn.bindings import Bindings
 from nexus_gateway.turn.confirmation import Approvals, ConfirmPolicy
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import RoutingIndex
@@ -90,3 +91,4 @@ class TurnParts:
     approvals: Approvals
     rules: Rules
     deadline_seconds: float
+    bindings: Bindings = field(default_factory=Bindings)

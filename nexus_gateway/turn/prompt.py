@@ -15,7 +15,7 @@ REQUEST_CHARACTERS = 4_000
 
 def segments(compiled: CompiledTool, request: str, context: str) -> list[Segment]:
     """System, tool, context and request, in the order that lets a tool's prefix be kept."""
-    purpose = compiled.tool.description.strip().split("\n")[0][:PURPOSE_CHARACTERS]
+    purpose = purpose_of(compiled.tool.description)
     parts = [
         Segment(SegmentKind.SYSTEM, SYSTEM),
         Segment(SegmentKind.TOOL, f"\nFunction: {compiled.signature}\nPurpose: {purpose}"),
@@ -24,6 +24,11 @@ def segments(compiled: CompiledTool, request: str, context: str) -> list[Segment
         parts.append(Segment(SegmentKind.CONTEXT, f"Context: {_cut(context, CONTEXT_CHARACTERS)}\n"))
     parts.append(Segment(SegmentKind.REQUEST, _cut(request, REQUEST_CHARACTERS)))
     return parts
+
+
+def purpose_of(description: str) -> str:
+    """The one line of a description that stands beside the signature."""
+    return description.strip().split("\n")[0][:PURPOSE_CHARACTERS]
 
 
 def _cut(text: str, most: int) -> str:

@@ -29,6 +29,7 @@ class GroundKind(StrEnum):
     SPAN = "span"
     CONTEXT = "context"
     ENUM = "enum"
+    BINDING = "binding"
     DEFAULT = "default"
     ANSWER = "answer"
     INFERENCE = "inference"
@@ -65,12 +66,17 @@ class MissingArgument:
 
 @dataclass(frozen=True, slots=True)
 class PendingCall:
-    """A call that waits for its user: for missing arguments, a confirmation, or both in turn."""
+    """A call that waits for its user: for missing arguments, a confirmation, or both in turn.
+
+    Attributes:
+        grounds: argument name -> ground, of those that are there.
+    """
 
     tool_id: ToolId
     content_hash: ContentHash
     arguments: Mapping[str, Any]
     missing: tuple[str, ...] = ()
+    grounds: Mapping[str, Ground] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -126,6 +132,7 @@ class TurnResult:
         raw: the upstream's own result, untouched.
         refused: the upstream's own JSON-RPC error.
         signatures: signatures of the offered tools, by id.
+        remembered: arguments whose answers were kept for later calls of the server.
     """
 
     outcome: Outcome
@@ -143,11 +150,17 @@ class TurnResult:
     signatures: Mapping[ToolId, str] = field(default_factory=dict)
     stages: Stages = field(default_factory=Stages)
     tokens: TokenCount = field(default_factory=TokenCount)
+    remembered: tuple[str, ...] = ()
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """The tools that were considered, best first."""
         return self.decision.candidates if self.decision else ()
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The arguments that came from bindings."""
+        return tuple(name for name, ground in self.grounds.items() if ground.kind is GroundKind.BINDING)
 
     @property
     def is_error(self) -> bool:

@@ -14,6 +14,7 @@ from adapters.ports import ModelError, UpstreamError, UpstreamRefused
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.routing.masks import Masks
 from nexus_gateway.turn.arguments import Draft
+from nexus_gateway.turn.bindings import UNFIT
 from nexus_gateway.turn.confirmation import needs_confirmation
 from nexus_gateway.turn.finding import Finder, FoundPage
 from nexus_gateway.turn.naming import named, unresolved
@@ -99,7 +100,7 @@ class TurnService:
                     Outcome.FAILED, f"The tool {found.id} has changed since the question; ask again."
                 )
             asked_for = PendingCall(found.id, found.content_hash, dict(arguments))
-            if replace(confirmed, arguments=dict(confirmed.arguments)) != asked_for:
+            if replace(confirmed, arguments=dict(confirmed.arguments), grounds={}) != asked_for:
                 return TurnResult(
                     Outcome.FAILED, "The confirmation was given for another tool or other arguments."
                 )
@@ -129,11 +130,9 @@ class TurnService:
             )
         if options.read_only and not reads_only(self._parts.rules, tool):
             return TurnResult(Outcome.NO_TOOL, f"{tool.id} may change something; nexus_turn can call it.")
-        arguments = {
-            **pending.arguments,
-            **{name: answers[name] for name in pending.missing if name in answers},
-        }
-        draft = Draft(arguments, {name: Ground(GroundKind.ANSWER) for name in answers})
+        given = {name: answers[name] for name in pending.missing if name in answers}
+        arguments = {**pending.arguments, **given}
+        draft = Draft(arguments, {**pending.grounds, **dict.fromkeys(given, Ground(GroundKind.ANSWER))})
         compiled = compile_tool(tool)
         draft.missing = [
             MissingArgument(name, properties(compiled.schema).get(name, {}))
@@ -145,7 +144,21 @@ class TurnService:
         async def run() -> TurnResult:
             return await self._check(compiled, draft, base, caller, replace(options, assume_yes=confirmed))
 
-        return await self._finish(run, caller, stages, options)
+        result = await self._finish(run, caller, stages, options)
+        return await self._remembering(result, compiled, caller)
+
+    async def _remembering(self, result: TurnResult, compiled: CompiledTool, caller: Caller) -> TurnResult:
+        """Keep what a user answered, once the tool has taken it without an error."""
+        answers = {
+            name: result.arguments[name]
+            for name, ground in result.grounds.items()
+            if ground.kind is GroundKind.ANSWER and name in result.arguments
+        }
+        if result.outcome is not Outcome.CALLED or result.is_error or not answers:
+            return result
+        bindings = self._parts.bindings
+        names = await anyio.to_thread.run_sync(bindings.remember, compiled, answers, caller.tenant)
+        return replace(result, remembered=names)
 
     async def named(self, reference: str, caller: Caller) -> Tool | str:
         """The tool that `reference` names, or what to say; waits for servers that are still starting."""
@@ -201,8 +214,18 @@ class TurnService:
             return replace(base, outcome=Outcome.AMBIGUOUS, message=offer)
         compiled = index.tools[index.position[decision.candidates[0].tool_id]]
         with asked.stages.measure("write"):
-            draft = await self._parts.writer.write(compiled, asked.request, asked.context)
+            draft = await self.draft(compiled, asked.request, asked.caller, asked.context)
         return await self._check(compiled, draft, base, asked.caller, asked.options)
+
+    async def draft(self, compiled: CompiledTool, request: str, caller: Caller, context: str = "") -> Draft:
+        """The arguments of one tool as a turn writes them, the caller's bindings among them. Raises ModelError."""
+        bound = await anyio.to_thread.run_sync(self._parts.bindings.of_call, compiled, caller.tenant)
+        draft = await self._parts.writer.write(compiled, request, context, bound.values)
+        draft.missing = [
+            replace(missing, reason=UNFIT) if missing.name in bound.unfit else missing
+            for missing in draft.missing
+        ]
+        return draft
 
     def _readable(self, index: RoutingIndex, decision: RoutingDecision) -> RoutingDecision:
         """The decision as `nexus_read` may act on it.
@@ -252,7 +275,11 @@ class TurnService:
 
     def _unsure(self, tool: Tool, draft: Draft, options: TurnOptions) -> str:
         """Arguments that were picked among several; only a tool that reads, or a yes given beforehand, runs on them."""
-        if options.assume_yes or options.dry_run or reads_only(self._parts.rules, tool):
+        if options.assume_yes or options.dry_run:
+            return ""
+        if draft.unsure:
+            return ", ".join(draft.grounds) or "what is left out"
+        if reads_only(self._parts.rules, tool):
             return ""
         return ", ".join(name for name, ground in draft.grounds.items() if ground.chosen)
 
@@ -295,14 +322,18 @@ class TurnService:
 def _asking(result: TurnResult, tool: Tool) -> TurnResult:
     names = ", ".join(missing.name for missing in result.missing)
     pending = PendingCall(
-        tool.id, tool.content_hash, result.arguments, tuple(missing.name for missing in result.missing)
+        tool.id,
+        tool.content_hash,
+        result.arguments,
+        tuple(missing.name for missing in result.missing),
+        result.grounds,
     )
     message = f"{tool.id} needs {names}, which the request does not state."
     return replace(result, outcome=Outcome.NEEDS_INPUT, message=message, pending=pending)
 
 
 def _confirming(result: TurnResult, tool: Tool) -> TurnResult:
-    pending = PendingCall(tool.id, tool.content_hash, result.arguments)
+    pending = PendingCall(tool.id, tool.content_hash, result.arguments, grounds=result.grounds)
     why = (
         "can destroy or overwrite"
         if tool.annotations.destructive

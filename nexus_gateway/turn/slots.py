@@ -14,6 +14,7 @@ from nexus_gateway.turn.result import Ground, GroundKind
 from nexus_gateway.turn.sources import Option, Source
 from nexus_gateway.turn.spans import STOPWORDS, SpanKind
 from nexus_gateway.turn.validation import accepts
+from tool_registry.question import main_type
 from tool_registry.text import split_words
 
 MAX_OPTIONS = 200
@@ -129,6 +130,11 @@ def choose(slot: Slot, sources: Sequence[Source]) -> Choice:
     choice = _from_sources(slot, sources)
     if choice != NOTHING or not slot.required:
         return choice
+    return unstated(slot)
+
+
+def unstated(slot: Slot) -> Choice:
+    """What a required argument may hold that no text states."""
     if "default" in slot.schema:
         return _fixed(slot.schema["default"], GroundKind.DEFAULT)
     return _inferred(slot)
@@ -170,19 +176,6 @@ def _inferred(slot: Slot) -> Choice:
         values = [True, False]
     ground = Ground(GroundKind.INFERENCE)
     return Choice(tuple(Option(value, ground) for value in values or ()))
-
-
-def main_type(schema: Mapping[str, Any]) -> str:
-    """The schema's type other than null; the first branch's where it has several; "string" where it says none."""
-    declared = schema.get("type")
-    if isinstance(declared, list):
-        declared = next((name for name in declared if name != "null"), None)
-    if isinstance(declared, str):
-        return declared
-    for branch in [*schema.get("anyOf", ()), *schema.get("oneOf", ())]:
-        if isinstance(branch, Mapping) and branch.get("type") not in (None, "null"):
-            return main_type(branch)
-    return "object" if "properties" in schema else "string"
 
 
 def span_kinds(slot: Slot) -> tuple[SpanKind, ...]:
