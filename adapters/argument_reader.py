@@ -123,13 +123,13 @@ def _load(directory: Path, deltas: Path, options: RunOptions) -> _Loaded:
         arguments: Mapping[str, Any] = {
             name: value for name, value in load_arguments(options).items() if name != "device"
         }
-        model = AutoModelForTokenClassification.from_pretrained(
-            str(directory), num_labels=LABELS, **arguments
-        )
         trained = read_deltas(deltas, kind=KIND, base=directory)
         for name in _HEAD:
             if name not in trained.whole:
                 raise ModelUnusable(f"the trained weights {deltas} have no {name}")
+        model = AutoModelForTokenClassification.from_pretrained(
+            str(directory), num_labels=LABELS, **arguments
+        )
         merge(trained, model)
         tokenizer = AutoTokenizer.from_pretrained(str(directory), **arguments)
         return _Loaded(model.eval(), tokenizer, content_identity(directory, deltas, KIND))

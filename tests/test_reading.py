@@ -1,5 +1,7 @@
 """From what a reading model finds to arguments: values as they stand, and which argument gets which part of a text."""
 
+import math
+
 import pytest
 from support.making_tools import STRING, compiled
 
@@ -7,7 +9,8 @@ from adapters.engine_double import ScriptedEngine
 from adapters.ports import ModelUnusable, Reading, ReadingAnswer
 from adapters.reader_double import ScriptedReader, found
 from nexus_gateway.turn.arguments import ArgumentWriter
-from nexus_gateway.turn.read_arguments import SAID, SAID_NEEDED, ReadArguments, read_arguments
+from nexus_gateway.turn.assignment import NEEDED_SILENCE, OPTIONAL_SILENCE
+from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments
 from nexus_gateway.turn.reading import SPELT_OUT, StatedText, candidates
 from nexus_gateway.turn.result import Ground, GroundKind
 from tool_registry.question import Leaf, question
@@ -145,6 +148,32 @@ def test_numbers_that_stand_in_a_row_are_one_list():
     assert value(NUMBERS, "of 7, 7 and 7", ("7",)) == [7, 7, 7], "numbers may repeat"
 
 
+def test_a_text_item_that_names_several_is_as_many():
+    assert value(TEXTS, "mail Ana, Ben and Clara", ("Ana, Ben and Clara",)) == ["Ana", "Ben", "Clara"]
+    assert value(TEXTS, "mail Ana & Ben", ("Ana & Ben",)) == ["Ana", "Ben"]
+    assert value(TEXTS, "mail Alexander", ("Alexander",)) == ["Alexander"]
+
+
+def test_a_required_number_may_be_any_that_stands_there_if_the_model_names_none():
+    silent = Reading(0.9, ())
+    assert [one.value for one in stated(INTEGER, "between 5 and 12", silent)] == [5, 12]
+    assert (
+        candidates(
+            Leaf(("it",), INTEGER, False),
+            question("tool", Leaf(("it",), INTEGER, False), ""),
+            silent,
+            StatedText.of("between 5 and 12", GroundKind.SPAN),
+        )
+        == []
+    ), "an optional one may not"
+
+
+def test_answers_that_come_to_the_same_value_add_up():
+    twice = Reading(0.1, (ReadingAnswer(7, 8, 0.4), ReadingAnswer(0, 3, 0.3), ReadingAnswer(5, 8, 0.2)))
+    first = stated(STRING, "Ann, Bob", twice)[0]
+    assert (first.value, first.probability) == ("Bob", pytest.approx(0.6))
+
+
 def test_an_option_of_a_list_counts_once():
     schema = {"type": "array", "items": {"enum": ["bold", "thin"]}}
     twice = tuple(ReadingAnswer(0, 4, 0.9, option) for option in (0, 1, 0))
@@ -169,12 +198,12 @@ def by_name(done):
 
 async def test_every_argument_is_asked_for_at_once():
     tool = compiled("s", "find", "", {"query": STRING, "mode": {"enum": ["fast", "exact"]}}, ["query"])
-    done, reader = await read(tool, "find fast cars", {"query": "cars"})
+    done, reader = await read(tool, "find fast cars", {"query": "cars", "mode": "fast"})
     (call,) = reader.calls
     assert call.request == "find fast cars"
     assert [one.text.partition(":")[0] for one in call.questions] == ["query", "mode"]
     assert call.questions[1].options == ("fast", "exact")
-    assert by_name(done) == {"query": "cars"}, "fast is spelt out, but the model is sure that it is no mode"
+    assert by_name(done) == {"query": "cars", "mode": "fast"}
 
 
 async def test_of_two_arguments_that_claim_a_part_the_surer_gets_it_and_the_other_its_next_best():
@@ -206,18 +235,36 @@ async def test_a_text_argument_may_hold_the_words_of_another_but_not_be_it():
 
 
 async def test_an_optional_argument_needs_more_evidence_than_a_required_one():
-    assert 0 < SAID_NEEDED < SAID
-
-    def said(probability):
-        return {"place": Reading(1 - probability, (ReadingAnswer(5, 10, probability),))}
-
-    between = said((SAID_NEEDED + SAID) / 2)
     needed = compiled("s", "open", "", {"place": STRING}, ["place"])
     optional = compiled("s", "open", "", {"place": STRING})
-    assert by_name((await read(needed, "open a.txt", between))[0]) == {"place": "a.txt"}
-    assert by_name((await read(optional, "open a.txt", between))[0]) == {}
-    assert by_name((await read(optional, "open a.txt", said(SAID + 0.01)))[0]) == {"place": "a.txt"}
-    assert by_name((await read(needed, "open a.txt", said(SAID_NEEDED - 0.01)))[0]) == {}
+
+    async def taken(tool, weight):
+        """Whether an answer is taken that is `weight` times as likely as that nothing is said."""
+        share = weight / (1 + weight)
+        said = {"place": Reading(1 - share, (ReadingAnswer(5, 10, share),))}
+        return bool((await read(tool, "open a.txt", said))[0].found)
+
+    assert NEEDED_SILENCE < OPTIONAL_SILENCE
+    weights = (NEEDED_SILENCE * 0.98, NEEDED_SILENCE * 1.02, OPTIONAL_SILENCE * 0.98, OPTIONAL_SILENCE * 1.02)
+    assert [await taken(needed, weight) for weight in weights] == [False, True, True, True]
+    assert [await taken(optional, weight) for weight in weights] == [False, False, False, True]
+
+
+async def test_where_the_model_is_undecided_the_order_of_the_arguments_counts():
+    either = Reading(0.02, (ReadingAnswer(14, 19, 0.48), ReadingAnswer(5, 10, 0.48)))
+    done, _ = await read(COPY, "copy a.txt to b.txt", {"source": either, "target": either})
+    assert by_name(done) == {"source": "a.txt", "target": "b.txt"}
+
+
+async def test_the_likeliest_of_all_assignments_counts_not_the_surest_single_one():
+    text, three = "mix a1 b2 c3", {"x": STRING, "y": STRING, "z": STRING}
+    tool = compiled("s", "mix", "", three, list(three))
+    said = {
+        "x": Reading(0.01, (ReadingAnswer(4, 6, 0.5), ReadingAnswer(7, 9, 0.49))),
+        "y": Reading(0.01, (ReadingAnswer(4, 6, 0.9), ReadingAnswer(10, 12, 0.05))),
+        "z": Reading(0.01, (ReadingAnswer(10, 12, 0.9),)),
+    }
+    assert by_name((await read(tool, text, said))[0]) == {"x": "b2", "y": "a1", "z": "c3"}
 
 
 async def test_probabilities_of_nought_are_no_evidence():
@@ -263,10 +310,24 @@ async def test_an_object_is_put_together_of_the_members_that_are_stated():
 
 
 async def test_the_evidence_is_what_was_taken_and_which_optional_ones_were_left_out():
-    tool = compiled("s", "t", "", {"a": STRING, "b": STRING, "c": STRING, "d": STRING}, ["a", "b"])
-    said = {"a": found("one two", "one", probability=0.8), "c": found("one two", "two", probability=0.9)}
-    done, _ = await read(tool, "one two", said)
-    assert list(done.evidence()) == pytest.approx([-0.22314, -0.10536, -0.05129], abs=1e-4), "a, c, without d"
+    properties = {"a": STRING, "b": STRING, "c": INTEGER, "d": STRING, "e": STRING, "f": TEXTS}
+    tool = compiled("s", "t", "", properties, ["a", "b"])
+    request = "one 1,200 Ana"
+    said = {
+        "a": found(request, "one", probability=0.8),
+        "c": found(request, "1,200", probability=0.9),
+        "d": Reading(0.7, ()),
+        "e": Reading(0.6, ()),
+        "f": Reading(0.01, (), (ReadingAnswer(10, 13, 0.99),)),
+    }
+    done, _ = await read(tool, request, said)
+    assert set(by_name(done)) == {"a", "c", "f"}
+    shown = done.evidence()
+    assert shown["taken"] == pytest.approx(math.log(0.8 * 0.9 * 0.99), abs=0.05)
+    assert shown["least_taken"] == pytest.approx(math.log(0.8))
+    assert shown["left_out"] == pytest.approx(math.log(0.7 * 0.6)), "b is required and missing anyway"
+    assert shown["least_left_out"] == pytest.approx(math.log(0.6))
+    assert (shown["optional"], shown["lists"], shown["converted"]) == (2, 1, 1)
 
 
 async def test_a_reader_that_fails_fails_the_drafting():

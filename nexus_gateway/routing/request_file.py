@@ -91,8 +91,8 @@ def _request(path: Path, line: int, row: Mapping[str, Any]) -> WrittenRequest:
     tools = _names(path, line, row, "tool" if "tool" in row else "gold")
     if not tools:
         raise RequestFileError(f'{path}:{line}: "tool" names no tool; write "server/name"')
-    others = [_names(path, line, row, key) for key in ("gold_equivalents", "gold_near")]
-    return WrittenRequest(line, query, tools, *others, arguments=_arguments(path, line, row))
+    equivalents, near = (_names(path, line, row, key) for key in ("gold_equivalents", "gold_near"))
+    return WrittenRequest(line, query, tools, equivalents, near, _arguments(path, line, row))
 
 
 def _arguments(path: Path, line: int, row: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -8,8 +8,9 @@ from nexus_gateway.turn.calibrating_arguments import Drafted, could_run, fit_arg
 from nexus_gateway.turn.confidence import ArgumentCalibration
 from tool_registry.index import compile_tool
 
-PRECISION = 0.96
-"""A point above what is promised: other requests than these are less like them."""
+PRECISION = 0.8
+"""Of the drafts that run. On these rows no threshold has 95 %: what is wrong among the surest is a matter of form (a city
+without its state, a year instead of ten), of which the reading model knows nothing."""
 FITTED_ON = ("simple_python", "multiple")
 
 

@@ -22,6 +22,7 @@ from nexus_gateway.turn.confidence import ArgumentCalibration, evidence
 from nexus_gateway.turn.prompt import segments
 from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments
 from nexus_gateway.turn.result import Ground, GroundKind, MissingArgument, TokenCount
+from nexus_gateway.turn.shapes import completion
 from nexus_gateway.turn.slots import Choice, Slot, choose, span_kinds, unstated
 from nexus_gateway.turn.sources import Option, Source
 from nexus_gateway.turn.stated import bound_choice
@@ -93,10 +94,8 @@ class ArgumentWriter:
         for slot in with_rivals(slots(compiled.schema)):
             if slot.name in bindings:
                 choice = bound_choice(slot, sources, bindings[slot.name])
-            elif read.covers(slot.name, slot.schema):
-                choice = read_choice(slot, read)
             else:
-                choice = choose(slot, sources)
+                choice = _choice(slot, read, sources)
             option = await self._fill(slot, choice, prompt, draft)
             if option is not None:
                 draft.arguments[slot.name] = option.value
@@ -105,11 +104,11 @@ class ArgumentWriter:
             elif slot.required:
                 draft.missing.append(MissingArgument(slot.name, slot.schema))
         if reader is not None:
-            self._judge(draft, read, request, reader)
+            self._judge(draft, read, reader)
         return draft
 
-    def _judge(self, draft: Draft, read: ReadArguments, request: str, reader: ArgumentReader) -> None:
-        draft.evidence = evidence(read.evidence(), draft.grounds.values(), request)
+    def _judge(self, draft: Draft, read: ReadArguments, reader: ArgumentReader) -> None:
+        draft.evidence = evidence(read.evidence(), draft.grounds.values())
         if self._calibration is not None and self._calibration.reader == reader.identity:
             draft.confidence = self._calibration.right.probability(draft.evidence)
             draft.target = self._calibration.threshold
@@ -118,12 +117,24 @@ class ArgumentWriter:
         self, slot: Slot, choice: Choice, prompt: Sequence[Segment], draft: Draft
     ) -> Option | None:
         if len(choice.options) == 1:
-            return choice.options[0]
+            return await self._shaped(slot, choice.options[0], prompt, draft)
         if choice.free is not None:
             return await self._written(slot, choice.free, prompt, draft)
         if choice.options:
             return await self._chosen(slot, choice.options, prompt, draft)
         return None
+
+    async def _shaped(self, slot: Slot, option: Option, prompt: Sequence[Segment], draft: Draft) -> Option:
+        """A place as the tool wants places written, "Berkeley, CA": what comes after its name is the model's."""
+        if not isinstance(option.value, str) or option.ground.kind is not GroundKind.SPAN:
+            return option
+        pattern = completion(slot.schema, option.value)
+        if pattern is None:
+            return option
+        value = await self._complete(slot, {"type": "string", "pattern": pattern}, prompt, draft)
+        if not isinstance(value, str) or not accepts(slot.schema, value):
+            return option
+        return replace(option, value=value).chosen()
 
     async def _chosen(
         self, slot: Slot, options: Sequence[Option], prompt: Sequence[Segment], draft: Draft
@@ -158,6 +169,10 @@ class ArgumentWriter:
             return None
         draft.tokens += _tokens(completion)
         return json.loads(completion.text) if completion.complete else None
+
+
+def _choice(slot: Slot, read: ReadArguments, sources: Sequence[Source]) -> Choice:
+    return read_choice(slot, read) if read.covers(slot.name, slot.schema) else choose(slot, sources)
 
 
 def read_choice(slot: Slot, read: ReadArguments) -> Choice:

@@ -113,11 +113,13 @@ def _fitted(rows: Sequence[Drafted], labels: Sequence[bool]) -> Logistic:
 
 
 def _cross_fitted(rows: Sequence[Drafted], labels: Sequence[bool]) -> NDArray[np.float64]:
-    """P(right) of each row, from a fit without its fold."""
+    """P(right) of each row, from a fit without its fold. Folds are drawn: files list requests tool by tool."""
     fair = np.zeros(len(rows))
+    folds = (np.random.default_rng(0).permutation(len(rows)) % FOLDS).tolist()
     for fold in range(FOLDS):
-        others = [place for place in range(len(rows)) if place % FOLDS != fold]
+        others = [place for place, other in enumerate(folds) if other != fold]
         model = _fitted([rows[place] for place in others], [labels[place] for place in others])
-        for place in range(fold, len(rows), FOLDS):
-            fair[place] = model.probability(rows[place].evidence)
+        for place, own in enumerate(folds):
+            if own == fold:
+                fair[place] = model.probability(rows[place].evidence)
     return fair

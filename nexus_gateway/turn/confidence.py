@@ -1,6 +1,6 @@
 """How sure a draft of arguments is: a probability that all of them are right, and from where on it runs unasked.
 
-Knows a reading's log-probabilities and a draft's grounds; knows no model and no request but its length.
+Knows a reading's log-probabilities and a draft's grounds; knows no model and no request.
 """
 
 import json
@@ -22,7 +22,19 @@ log = structlog.get_logger(__name__)
 
 FILE_NAME = "argument_calibration.json"
 SHIPPED = "shipped_confidence.json"
-FEATURES = ("sum", "least", "values", "inferred", "chosen", "length")
+FEATURES = (
+    "taken",
+    "least_taken",
+    "left_out",
+    "least_left_out",
+    "optional",
+    "lists",
+    "converted",
+    "misshapen",
+    "values",
+    "inferred",
+    "chosen",
+)
 
 
 class ConfidenceError(ValueError):
@@ -53,17 +65,14 @@ class ArgumentCalibration:
 _FILE = TypeAdapter(ArgumentCalibration)
 
 
-def evidence(log_probabilities: Iterable[float], grounds: Iterable[Ground], request: str) -> dict[str, float]:
-    """What is known of a draft; natural logarithms of the reading model's probabilities."""
-    logs = list(log_probabilities) or [0.0]
+def evidence(read: Mapping[str, float], grounds: Iterable[Ground]) -> dict[str, float]:
+    """What is known of a draft: of the reading, and of the grounds."""
     kinds = list(grounds)
     return {
-        "sum": sum(logs),
-        "least": min(logs),
+        **read,
         "values": math.log1p(len(kinds)),
         "inferred": float(sum(ground.kind in (GroundKind.INFERENCE, GroundKind.DEFAULT) for ground in kinds)),
         "chosen": float(sum(ground.chosen for ground in kinds)),
-        "length": math.log1p(len(request)),
     }
 
 
@@ -75,7 +84,12 @@ def shipped() -> ArgumentCalibration | None:
 
 def read(path: Path) -> ArgumentCalibration | None:
     """The calibration of a file; None where there is no file. Raises ConfidenceError."""
-    return _read(path.read_bytes(), str(path)) if path.is_file() else None
+    if not path.is_file():
+        return None
+    found = _read(path.read_bytes(), str(path))
+    if unknown := [name for name in found.right.names if name not in FEATURES]:
+        raise ConfidenceError(f"{path} is no calibration of arguments of this version: it reads {unknown[0]}")
+    return found
 
 
 def write(path: Path, calibration: ArgumentCalibration) -> None:

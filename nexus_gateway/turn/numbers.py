@@ -56,6 +56,9 @@ def numbers(text: str) -> list[Number]:
 def _in_digits(text: str) -> Iterator[Number]:
     for match in _DIGITS.finditer(text):
         plain = match.group()
+        if "," in plain and text[max(0, match.start() - 1) : match.start()] in _OPENERS:
+            yield from _row(match.group(), match.start())
+            continue
         for part in (match["scale"], match["suffix"]):
             plain = plain.strip().removesuffix(part) if part else plain
         value = _value(plain.replace(",", "").strip())
@@ -65,6 +68,17 @@ def _in_digits(text: str) -> Iterator[Number]:
             (match["suffix"] or "").lower(), 1
         )
         yield Number(_scaled(value, scale), match.start(), match.end())
+
+
+_OPENERS = ("[", "(", "{")
+"""After these `200,300` is two numbers."""
+
+
+def _row(text: str, start: int) -> Iterator[Number]:
+    for match in re.finditer(r"[-+]?[\d.]+", text):
+        value = _value(match.group())
+        if value is not None:
+            yield Number(value, start + match.start(), start + match.end())
 
 
 def _in_words(text: str) -> Iterator[Number]:

@@ -5,7 +5,7 @@ a part of the text that two claim, and puts nested objects together. Fills in no
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from adapters.ports import ArgumentReader, Reading, ReadingQuestion
 from nexus_gateway.turn.assignment import LeafOptions, assign
 from nexus_gateway.turn.reading import Stated, StatedText, candidates
 from nexus_gateway.turn.result import Ground, GroundKind
+from nexus_gateway.turn.shapes import misshapen
 from nexus_gateway.turn.sources import Option
 from tool_registry.index import CompiledTool
 from tool_registry.question import Leaf, Question, leaves, main_type, question
@@ -55,13 +56,35 @@ class ReadArguments:
             return None
         return Option(_nested(parts), Ground(next(iter(parts.values())).ground.kind, _texts(parts)))
 
-    def evidence(self) -> Iterator[float]:
-        """Log-probabilities of what was taken and of what was left out."""
-        for path, leaf in self.asked.items():
-            if path in self.found:
-                yield math.log(max(self.found[path].probability, 1e-6))
-            elif not leaf.needed:
-                yield math.log(max(self.nothing[path], 1e-6))
+    def evidence(self) -> dict[str, float]:
+        """What is known of how sure the values are; natural logarithms of the model's probabilities."""
+        taken = [(self.asked[path], value) for path, value in self.found.items()]
+        left = [
+            self.nothing[path]
+            for path, leaf in self.asked.items()
+            if path not in self.found and not leaf.needed
+        ]
+        logs = [_log(value.probability) for _, value in taken]
+        silences = [_log(nothing) for nothing in left]
+        return {
+            "taken": sum(logs),
+            "least_taken": min(logs, default=0.0),
+            "left_out": sum(silences),
+            "least_left_out": min(silences, default=0.0),
+            "optional": float(sum(not leaf.needed for leaf, _ in taken)),
+            "lists": float(sum(isinstance(value.value, list) for _, value in taken)),
+            "converted": float(sum(_converted(value) for _, value in taken)),
+            "misshapen": float(sum(misshapen(leaf.schema, value.value) for leaf, value in taken)),
+        }
+
+
+def _converted(value: Stated) -> bool:
+    """Whether the value is written otherwise than the text has it."""
+    return bool(value.extents) and not isinstance(value.value, list) and str(value.value) != value.ground.text
+
+
+def _log(probability: float) -> float:
+    return math.log(max(probability, 1e-6))
 
 
 async def read_arguments(

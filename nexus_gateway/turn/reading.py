@@ -16,6 +16,7 @@ from nexus_gateway.turn.result import Ground, GroundKind
 from nexus_gateway.turn.spans import Span, SpanKind, typed_spans
 from nexus_gateway.turn.validation import accepts
 from tool_registry.question import Leaf, Question, main_type
+from tool_registry.text import identifier_words
 
 _ITEM = 0.4
 _WHOLE = {SpanKind.URL, SpanKind.EMAIL, SpanKind.PATH, SpanKind.QUOTED, SpanKind.IDENTIFIER, SpanKind.DATE}
@@ -56,14 +57,62 @@ class StatedText:
 
 def candidates(leaf: Leaf, asked: Question, reading: Reading, text: StatedText) -> list[Stated]:
     """The values that a text may give a leaf, likeliest first; only those that its schema allows."""
+    leaf = replace(leaf, schema=_with_its_name(leaf))
     if asked.many:
         found = _lists(leaf, asked, reading, text)
     else:
-        each = (_one(leaf.schema, asked, answer, text) for answer in reading.answers)
-        found = [*_spelt_options(asked, text), *(one for one in each if one is not None)]
+        each = [one for answer in reading.answers for one in _each(leaf, asked, answer, text)]
+        found = [*_spelt_options(asked, text), *each]
         if leaf.needed and main_type(leaf.schema) in ("integer", "number"):
             found += _any_number(leaf.schema, text)
-    return [one for one in _summed(found) if accepts(leaf.schema, one.value)]
+    return [one for one in _summed(found) if accepts(leaf.schema, one.value) and not _says_nothing(leaf, one)]
+
+
+def _with_its_name(leaf: Leaf) -> dict[str, Any]:
+    """The schema with the argument's name before its description: either may say what is wanted."""
+    described = f"{' '.join(identifier_words(leaf.path[-1]))}: {leaf.schema.get('description', '')}"
+    return {**leaf.schema, "description": described}
+
+
+def _says_nothing(leaf: Leaf, one: Stated) -> bool:
+    """Whether a value that was inferred is what the tool takes anyway."""
+    inferred = not one.extents and one.probability != SPELT_OUT
+    return inferred and not leaf.needed and leaf.schema.get("default", _NO_DEFAULT) == one.value
+
+
+_NO_DEFAULT = object()
+UNSPELT = 0.1
+"""Weight of a listed value that the text does not spell out, for an optional argument."""
+ALONE = 0.3
+"""Weight of a list around one answer, beside the one of the marked items."""
+PART, OTHER_PART = 0.5, 0.15
+"""Weights of the parts of a dotted name beside the whole: the one that the model means, and the other."""
+
+
+def _each(leaf: Leaf, asked: Question, answer: ReadingAnswer, text: StatedText) -> list[Stated]:
+    """What an answer may mean: the value, and where it is a dotted name, `database.collection`, its parts."""
+    one = _one(leaf.schema, asked, answer, text)
+    if one is None:
+        return []
+    if answer.option is not None:
+        return [one if leaf.needed else replace(one, probability=one.probability * UNSPELT)]
+    dotted = _DOTTED.fullmatch(one.value) if isinstance(one.value, str) and len(one.extents) == 1 else None
+    if dotted is None:
+        return [one]
+    start = one.extents[0][0]
+    parts = []
+    for part in (1, 2):
+        extent = start + dotted.start(part), start + dotted.end(part)
+        meant = extent[0] < answer.end and answer.start < extent[1]
+        share = one.probability * (PART if meant else OTHER_PART)
+        parts.append(Stated(dotted[part], Ground(text.kind, dotted[part]), share, (extent,)))
+    return [one, *parts]
+
+
+_DOTTED = re.compile(
+    r"([A-Za-z_][\w-]*)\.(?!(?:txt|md|csv|tsv|jsonl?|pdf|docx?|xlsx?|pptx?|png|jpe?g|gif|svg|py|[jt]sx?|html?|xml|"
+    r"ya?ml|log|zip|mp[34]|wav|toml|ini|sh|sql|com|org|net|io|de)$)([A-Za-z_][\w-]*)"
+)
 
 
 def _summed(found: Sequence[Stated]) -> list[Stated]:
@@ -129,6 +178,7 @@ def _lists(leaf: Leaf, asked: Question, reading: Reading, text: StatedText) -> l
     known = {part.ground.text for part in kept}
     kept += [part for part in _spelt(asked, text) if part.ground.text not in known]
     found = [_list(schema, kept, said, text)]
+    said *= ALONE
     for answer in reading.answers:
         one = _one(schema, asked, answer, text)
         found.append(_list(schema, [] if one is None else [one], said * answer.probability, text))
@@ -144,7 +194,7 @@ def _list(schema: Mapping[str, Any], parts: Sequence[Stated], said: float, text:
         return None
     extents = tuple(extent for part in kept for extent in part.extents)
     ground = Ground(kept[0].ground.kind, ", ".join(part.ground.text for part in kept))
-    share = said * min(1.0, min(part.probability for part in kept) / max(said, 1e-6))
+    share = said * sum(part.probability for part in kept) / len(kept)
     return Stated([part.value for part in _distinct(kept)], ground, share, extents)
 
 
@@ -248,7 +298,8 @@ def _fitting(schema: Mapping[str, Any], number: Number, text: StatedText) -> int
     value = number.value
     if text.text[number.end - 1] == "K" and _KELVIN.search(described):
         value = numbers(text.text[number.start : number.end - 1])[0].value
-    if text.text[number.end : number.end + 1] == "%" and _SHARE.search(described):
+    percent = text.text[number.end : number.end + 1] == "%" and main_type(schema) == "number"
+    if percent and (not _PERCENT.search(described) or _SHARE.search(described)):
         value = round(value / 100, 12)
     if main_type(schema) == "integer" and isinstance(value, float):
         return int(value) if value.is_integer() else None
@@ -256,6 +307,7 @@ def _fitting(schema: Mapping[str, Any], number: Number, text: StatedText) -> int
 
 
 _KELVIN = re.compile(r"kelvin|temperature", re.IGNORECASE)
+_PERCENT = re.compile(r"percent|%", re.IGNORECASE)
 _SHARE = re.compile(r"decimal|fraction|\b0\.\d|between 0 and 1|from 0 to 1", re.IGNORECASE)
 
 
