@@ -31,7 +31,10 @@ def test_where_the_model_is_undecided_the_order_of_the_arguments_counts():
     likely = [at(10, 0.5), at(20, 0.5)]
     assert values([LeafOptions(leaf("a"), 0.0, likely), LeafOptions(leaf("b"), 0.0, likely)]) == [10, 20]
     backwards = [at(20, 0.5), at(10, 0.5)]
-    assert values([LeafOptions(leaf("a"), 0.0, backwards), LeafOptions(leaf("b"), 0.0, backwards)]) == [10, 20]
+    assert values([LeafOptions(leaf("a"), 0.0, backwards), LeafOptions(leaf("b"), 0.0, backwards)]) == [
+        10,
+        20,
+    ]
 
 
 def test_what_is_needed_comes_before_what_is_optional():

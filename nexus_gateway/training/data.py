@@ -8,7 +8,7 @@ import hashlib
 import json
 import random
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,9 @@ def load(folder: Path, *, seed: int, made_each: int, twin: bool = False) -> Trai
     if not twin:
         routing = folder / "routing_queries.jsonl"
         data.examples += _examples(routing, MCP, data.pools[MCP], lambda row: row["split"] == "calib")
-    data.examples += _written(data.pools[MCP], twin)
+    queries = _rows(folder / "routing_queries.jsonl")
+    unseen = {row["query"].lower() for row in queries} if twin else None
+    data.examples += _written(data.pools[MCP], unseen)
     data.examples += _made(data.pools[MCP], made_each, seed)
     return data
 
@@ -159,9 +161,10 @@ def _one_tool(row: Mapping[str, Any]) -> bool:
     return "live" not in row["id"] and len(set(row["gold"])) == 1
 
 
-def _written(tools: Mapping[str, CompiledTool], twin: bool) -> Iterator[Example]:
+def _written(tools: Mapping[str, CompiledTool], unseen: Collection[str] | None) -> Iterator[Example]:
+    """`unseen` has what a twin must not see, beside the servers that are held out."""
     for key, request in written_requests():
-        if key in tools and not (twin and held_out(key)):
+        if key in tools and (unseen is None or not (held_out(key) or request.lower() in unseen)):
             yield Example(request, key, MCP, WRITTEN)
 
 

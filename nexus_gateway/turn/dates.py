@@ -21,6 +21,7 @@ _DATE = re.compile(
     r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[/.-]\d{1,2}[/.-]\d{4})\b",
     re.IGNORECASE,
 )
+_FILLERS = re.compile(r"\b(?:the|of)\b", re.IGNORECASE)
 _FORMATS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern, flags), written)
     for pattern, flags, written in (
@@ -53,7 +54,7 @@ def dates(text: str) -> list[WrittenDate]:
     found = []
     for match in _DATE.finditer(text):
         try:
-            value = dateutil_parser.parse(match.group().replace(" of ", " ").removeprefix("the ")).date()
+            value = dateutil_parser.parse(_FILLERS.sub(" ", match.group())).date()
         except (ValueError, OverflowError):
             continue
         found.append(WrittenDate(value, match.start(), match.end()))

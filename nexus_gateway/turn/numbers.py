@@ -1,26 +1,13 @@
 """Numbers as people write them: `1,200`, `3.5k`, `two million`, `a dozen`, `1e-9`, `50%`."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 MAX_DIGITS = 40
 
-_UNITS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
+_UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+_UNITS += ["eleven", "twelve"]
 _UNITS += [f"{part}teen" for part in ("thir", "four", "fif", "six", "seven", "eigh", "nine")]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 _WORDS = {word: value for value, word in enumerate(_UNITS)} | {
@@ -30,10 +17,10 @@ _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10*
 _SUFFIXES = {"k": 10**3, "m": 10**6, "b": 10**9, "bn": 10**9}
 _DIGITS = re.compile(
     r"(?:(?<![\w.])|(?<=\dx))[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d{1,3})?"
-    r"(?:(?P<suffix>[kKMB]|bn)(?![\w/^²³]))?(?:\s*(?P<scale>hundred|thousand|million|billion|dozen)\b)?"
+    r"(?!\.\d)(?:(?P<suffix>[kKMB]|bn)(?![\w/^²³]))?(?:\s*(?P<scale>hundred|thousand|million|billion|dozen)\b)?"
 )
 _WRITTEN = re.compile(
-    rf"\b(?:{'|'.join([*_WORDS, 'half', 'a'])})(?:[\s-]+(?:and[\s-]+)?(?:{'|'.join([*_WORDS, *_SCALES])}))*\b",
+    rf"\b(?:{'|'.join([*_WORDS, 'a'])})(?:[\s-]+(?:and[\s-]+)?(?:{'|'.join([*_WORDS, *_SCALES])}))*\b",
     re.IGNORECASE,
 )
 
@@ -84,16 +71,26 @@ def _row(text: str, start: int) -> Iterator[Number]:
 def _in_words(text: str) -> Iterator[Number]:
     for match in _WRITTEN.finditer(text):
         words = re.split(r"[\s-]+", match.group().lower())
-        total = current = 0
-        for word in words:
-            if word in _SCALES:
-                current = max(current, 1) * _SCALES[word]
-                if _SCALES[word] > 100:  # noqa: PLR2004 - hundreds stay open: two hundred thousand
-                    total, current = total + current, 0
-            else:
-                current += _WORDS.get(word, 0)
-        if words != ["a"] and words[0] != "half":
-            yield Number(total + current, match.start(), match.end())
+        tens = words[0] in _TENS and len(words) == 2  # noqa: PLR2004 - twenty five
+        if len(words) == 1 or tens or any(word in _SCALES for word in words):
+            if words != ["a"] and not text[: match.start()].lower().endswith("half "):
+                yield Number(_spoken(words), match.start(), match.end())
+            continue
+        for word in re.finditer(r"\w+", match.group()):  # a row: one two three
+            start = match.start() + word.start()
+            yield Number(_WORDS.get(word.group().lower(), 0), start, start + len(word.group()))
+
+
+def _spoken(words: Sequence[str]) -> int:
+    total = current = 0
+    for word in words:
+        if word in _SCALES:
+            current = max(current, 1) * _SCALES[word]
+            if _SCALES[word] > 100:  # noqa: PLR2004 - hundreds stay open: two hundred thousand
+                total, current = total + current, 0
+        else:
+            current += _WORDS.get(word, 0)
+    return total + current
 
 
 def _value(plain: str) -> int | float | None:

@@ -221,10 +221,8 @@ _SEPARATORS = re.compile(r"\s*,\s*(?:and\s+)?|\s+and\s+|\s*&\s*", re.IGNORECASE)
 
 def _distinct(parts: Sequence[Stated]) -> list[Stated]:
     """Options that were found twice count once; numbers may well repeat."""
-    seen: set[str] = set()
-    return [
-        part for part in parts if part.extents or not (part.ground.text in seen or seen.add(part.ground.text))
-    ]
+    once = {part.ground.text: part for part in reversed(parts) if not part.extents}
+    return [part for part in parts if part.extents or once[part.ground.text] is part]
 
 
 def _row(schema: Mapping[str, Any], parts: Sequence[Stated], text: StatedText) -> list[Stated]:
