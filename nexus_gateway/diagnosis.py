@@ -158,7 +158,18 @@ async def models(gateway: Gateway) -> list[Finding]:
         findings.append(Finding("argument model", Verdict.OK, detail))
     except ModelError as error:
         findings.append(Finding("argument model", Verdict.FAILED, str(error)))
-    return [*findings, *await _reranker(gateway)]
+    return [*findings, *await _reader(gateway), *await _reranker(gateway)]
+
+
+async def _reader(gateway: Gateway) -> list[Finding]:
+    if gateway.reader is None:
+        return []
+    try:
+        await gateway.reader.get()
+    except ModelError as error:
+        fix = 'arguments are found by rules without it; name another in [models], or set reader = "off"'
+        return [Finding("argument reader", Verdict.FAILED, str(error), fix)]
+    return [Finding("argument reader", Verdict.OK, gateway.settings.models.reader_model or "")]
 
 
 async def _reranker(gateway: Gateway) -> list[Finding]:

@@ -396,3 +396,16 @@ async def test_odd_texts_give_valid_arguments_that_stand_in_them(request_text):
     tool = compiled("fs", "read", "", {"path": STRING, "force": {"type": "boolean"}}, ["path"])
     draft, _ = await write(tool, request_text, {"path": "a.txt"})
     assert draft.arguments == {"path": "a.txt"}
+
+
+async def test_without_a_reading_model_rules_find_the_arguments():
+    tool = compiled("files", "read_file", "Read a file.", {"path": {"type": "string"}}, ["path"])
+
+    async def broken():
+        raise ModelUnusable("its weights are damaged")
+
+    async def no_engine():
+        raise ModelUnusable("must not be asked")
+
+    draft = await ArgumentWriter(no_engine, max_tokens=8, reader=broken).write(tool, "read /a/b.txt")
+    assert (draft.arguments, draft.confidence) == ({"path": "/a/b.txt"}, None)

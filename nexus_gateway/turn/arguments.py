@@ -14,6 +14,7 @@ from adapters.ports import (
     ArgumentEngine,
     ArgumentReader,
     Completion,
+    ModelError,
     SchemaNotCompilable,
     Segment,
     SegmentKind,
@@ -89,7 +90,7 @@ class ArgumentWriter:
             sources.append(Source(context, GroundKind.CONTEXT, compiled.vocabulary))
         draft = Draft()
         prompt = segments(compiled, request, context)
-        reader = None if self._reader is None else await self._reader()
+        reader = await self._reading_model()
         read = await read_arguments(reader, compiled, request, context) if reader else ReadArguments()
         for slot in with_rivals(slots(compiled.schema)):
             if slot.name in bindings:
@@ -106,6 +107,13 @@ class ArgumentWriter:
         if reader is not None:
             self._judge(draft, read, reader)
         return draft
+
+    async def _reading_model(self) -> ArgumentReader | None:
+        """None where it is off, or can't be loaded: rules find arguments too, if fewer. `doctor` names the fault."""
+        try:
+            return None if self._reader is None else await self._reader()
+        except ModelError:
+            return None
 
     def _judge(self, draft: Draft, read: ReadArguments, reader: ArgumentReader) -> None:
         draft.evidence = evidence(read.evidence(), draft.grounds.values())
