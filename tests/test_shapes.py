@@ -43,7 +43,7 @@ def test_a_city_goes_on_with_a_word_where_the_examples_do():
     assert re.search(pattern, "Lyon, France")
 
 
-@pytest.mark.parametrize("value", ["Austin, TX", "97 Main St; DROP", "san francisco", 'Aust"in'])
+@pytest.mark.parametrize("value", ["Austin, TX", "CA", "97 Main St; DROP", "san francisco", 'Aust"in'])
 def test_what_is_complete_or_no_place_stays_as_it_is(value):
     assert completion(CITY, value) is None
     assert completion({"type": "string"}, value) is None

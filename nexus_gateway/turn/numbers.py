@@ -78,7 +78,8 @@ def _in_words(text: str) -> Iterator[Number]:
             continue
         for word in re.finditer(r"\w+", match.group()):  # a row: one two three
             start = match.start() + word.start()
-            yield Number(_WORDS.get(word.group().lower(), 0), start, start + len(word.group()))
+            if word.group().lower() in _WORDS:
+                yield Number(_WORDS[word.group().lower()], start, start + len(word.group()))
 
 
 def _spoken(words: Sequence[str]) -> int:

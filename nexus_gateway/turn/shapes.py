@@ -49,7 +49,7 @@ def completion(schema: Mapping[str, Any], value: str) -> str | None:
     return rf"^{beginning}, [A-Z][a-z]+( [A-Z][a-z]+)?$"
 
 
-_PLACE = re.compile(r"[A-Z][\w.'-]*(?: [\w.'-]+){0,4}")
+_PLACE = re.compile(r"(?![A-Z]{2,3}$)[A-Z][\w.'-]*(?: [\w.'-]+){0,4}")
 _PLACEHOLDER = re.compile(r"\b(?:city|state|country|code|town)\b", re.IGNORECASE)
 _PLACE_EXAMPLE = re.compile(r"[A-Z][\w.' -]*, ([A-Z]{2}|[A-Z][A-Za-z ]+)")
 
