@@ -7,6 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+CLEAR = 0.15
+"""A margin from which on more of it says little."""
+
 if TYPE_CHECKING:
     from tool_registry.routing import Candidate
 
@@ -17,8 +20,10 @@ def evidence(candidates: "Sequence[Candidate]") -> Mapping[str, float]:
         return {}
     best = candidates[0]
     second = candidates[1] if len(candidates) > 1 else None
+    margin = min(best.score - second.score, 1.0) if second else 1.0
     features = {
-        "margin": min(best.score - second.score, 1.0) if second else 1.0,
+        "margin": margin,
+        "clear": min(margin, CLEAR),
         "score": best.score,
         "cosine": best.dense,
         "log_tools": math.log(max(best.among, 1)),

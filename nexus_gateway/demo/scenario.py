@@ -62,15 +62,15 @@ SCENARIO: tuple[DemoTurn, ...] = (
         says="customers",
     ),
     DemoTurn(
-        request="find rows in customers where city is Prague",
+        request="find rows in table customers with column city and value Prague",
         shows="three values from one sentence",
         outcome=Outcome.CALLED,
         tool="database/find_rows",
         arguments={"table": "customers", "column": "city", "value": "Prague"},
     ),
     DemoTurn(
-        request="read the note Wifi at the cabin",
-        shows="the local model chooses among several values",
+        request='read the note "Wifi at the cabin"',
+        shows="the name of a note, found in the sentence",
         outcome=Outcome.CALLED,
         tool="notes/read_note",
         arguments={"title": "Wifi at the cabin"},
@@ -147,7 +147,7 @@ SCENARIO: tuple[DemoTurn, ...] = (
         says="spring-prices",
     ),
     DemoTurn(
-        request="print the label for Ana Ruiz",
+        request='print a label with the address "Ana Ruiz, 12 Elm Street"',
         shows="a server that dies in the call",
         outcome=Outcome.FAILED,
         tool="flaky/print_label",

@@ -93,8 +93,8 @@ def load(folder: Path, *, seed: int, made_each: int, twin: bool = False) -> Trai
     if not twin:
         routing = folder / "routing_queries.jsonl"
         data.examples += _examples(routing, MCP, data.pools[MCP], lambda row: row["split"] == "calib")
-    queries = _rows(folder / "routing_queries.jsonl")
-    unseen = {row["query"].lower() for row in queries} if twin else None
+    judged_by = _rows(folder / "routing_queries.jsonl")
+    unseen = {row["query"].lower() for row in judged_by} if twin else None
     data.examples += _written(data.pools[MCP], unseen)
     data.examples += _made(data.pools[MCP], made_each, seed)
     return data

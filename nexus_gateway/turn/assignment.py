@@ -32,7 +32,6 @@ _PROSE = frozenset(
         "question",
         "summary",
         "text",
-        "title",
     ]
 )
 """Words in the names of arguments that may hold others: a query has its place in it."""

@@ -13,10 +13,11 @@ from adapters.ports import Reading, ReadingAnswer
 from nexus_gateway.turn.dates import WrittenDate, dates, wanted_format
 from nexus_gateway.turn.numbers import Number, numbers
 from nexus_gateway.turn.result import Ground, GroundKind
-from nexus_gateway.turn.spans import Span, SpanKind, typed_spans
+from nexus_gateway.turn.slots import NAMED, SAID
+from nexus_gateway.turn.spans import Span, SpanKind, given_name, said_text, typed_spans
 from nexus_gateway.turn.validation import accepts
 from tool_registry.question import Leaf, Question, main_type
-from tool_registry.text import identifier_words
+from tool_registry.text import identifier_words, split_words
 
 _ITEM = 0.4
 _WHOLE = {SpanKind.URL, SpanKind.EMAIL, SpanKind.PATH, SpanKind.QUOTED, SpanKind.IDENTIFIER, SpanKind.DATE}
@@ -65,6 +66,8 @@ def candidates(leaf: Leaf, asked: Question, reading: Reading, text: StatedText) 
         found = [*_spelt_options(asked, text), *each]
         if leaf.needed and main_type(leaf.schema) in ("integer", "number"):
             found += _any_number(leaf.schema, text)
+        if main_type(leaf.schema) == "string" and "enum" not in leaf.schema:
+            found += _marked(leaf, text)
     return [one for one in _summed(found) if accepts(leaf.schema, one.value) and not _says_nothing(leaf, one)]
 
 
@@ -128,6 +131,21 @@ def _summed(found: Sequence[Stated]) -> list[Stated]:
 
 ANY_NUMBER = 0.02
 """Probability of a number that the reading model does not name, for an argument that needs one."""
+
+
+MARKED = 0.95
+"""Probability of a name after "called" and the like, and of a text after "saying" and the like."""
+
+
+def _marked(leaf: Leaf, text: StatedText) -> list[Stated]:
+    """What the text marks as a name ("called Garden") or as a text ("saying plant tulips"), for such a leaf."""
+    words = set(split_words(leaf.path[-1]))
+    spans = [given_name(text.text) if words & NAMED else None, said_text(text.text) if words & SAID else None]
+    return [
+        Stated(span.text, Ground(text.kind, span.text), MARKED, ((span.start, span.end),))
+        for span in spans
+        if span is not None
+    ]
 
 
 def _any_number(schema: Mapping[str, Any], text: StatedText) -> list[Stated]:

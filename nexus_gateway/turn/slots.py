@@ -84,9 +84,9 @@ _FORMATS = {
     "date-time": (SpanKind.DATE,),
     "time": (SpanKind.TIME,),
 }
-_SAID = _words("content contents text body message comment note description")
-_NAMED = _words("title name subject label")
-_PROSE = _SAID | _NAMED | _words("summary prompt query question")
+SAID = _words("content contents text body message comment note description")
+NAMED = _words("title name subject label")
+_PROSE = SAID | NAMED | _words("summary prompt query question")
 """Words that are in an argument's name and in any request: no evidence for an optional one."""
 
 
@@ -237,9 +237,9 @@ def _text(slot: Slot, source: Source) -> Choice:
 
 def _marked(slot: Slot, source: Source) -> list[Option]:
     """What the request marks as a name ("called Garden") or as text ("saying plant tulips"), for such a slot."""
-    if _NAMED & set(slot.words):
+    if NAMED & set(slot.words):
         return source.named()
-    return source.said() if _SAID & set(slot.words) else []
+    return source.said() if SAID & set(slot.words) else []
 
 
 def _after_name(slot: Slot, source: Source) -> list[Option]:
