@@ -107,8 +107,11 @@ async def test_a_close_choice_is_read_again_by_a_few_and_a_clear_one_is_not():
     )
     assert decision.candidates[0].tool_id.name == liked
     clear = ScriptedReranker()
-    await routed("list the things of a project", gate=SURE, reranker=clear, s=MANY)
+    await routed("list the abs of a project", gate=SURE, reranker=clear, s=MANY)
     assert clear.read == []
+    tied = ScriptedReranker()
+    await routed("list the things of a project", gate=SURE, reranker=tied, s=MANY)
+    assert tied.read, "a tie is close, however sure the gate is"
 
 
 async def test_a_reranker_that_fails_leaves_the_ranking_as_it_was():
