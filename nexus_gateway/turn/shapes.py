@@ -45,11 +45,16 @@ def completion(schema: Mapping[str, Any], value: str) -> str | None:
     ends = [match[1] for match in matches if not _PLACEHOLDER.search(match[0])]
     beginning = re.escape(value).replace("\\ ", " ")
     if not ends or any(len(end) == 2 for end in ends):  # noqa: PLR2004 - as states are abbreviated
-        return rf"^{beginning}, [A-Z][A-Z]$"
+        return rf"^{beginning}, ({_ABBREVIATED})$"
     return rf"^{beginning}, [A-Z][a-z]+( [A-Z][a-z]+)?$"
 
 
 _PLACE = re.compile(r"(?![A-Z]{2,3}$)[A-Z][\w.'-]*(?: [\w.'-]+){0,4}")
+_ABBREVIATED = (
+    "AL|AK|AZ|AR|CA|CO|CT|DE|FL|GA|HI|ID|IL|IN|IA|KS|KY|LA|ME|MD|MA|MI|MN|MS|MO|MT|NE|NV|NH|NJ|NM|NY|NC|ND|OH|OK|OR|PA|RI|"
+    "SC|SD|TN|TX|UT|VT|VA|WA|WV|WI|WY|DC|UK"
+)
+"""What two letters after a place mean: a state of the USA, mostly."""
 _PLACEHOLDER = re.compile(r"\b(?:city|state|country|code|town)\b", re.IGNORECASE)
 _PLACE_EXAMPLE = re.compile(r"[A-Z][\w.' -]*, ([A-Z]{2}|[A-Z][A-Za-z ]+)")
 
