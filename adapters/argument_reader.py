@@ -16,7 +16,8 @@ from anyio import CapacityLimiter, to_thread
 from numpy.typing import NDArray
 
 from adapters.low_rank import merge, read_deltas
-from adapters.ports import ModelUnusable, Reading, ReadingAnswer, ReadingQuestion
+from adapters.ports import ModelUnusable
+from adapters.reading_port import Reading, ReadingAnswer, ReadingQuestion
 from adapters.sentence_runtime import RunOptions, content_identity, first_line, load_arguments, loading
 
 LABELS = 5

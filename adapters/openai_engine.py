@@ -14,7 +14,6 @@ from typing import Any
 
 import anyio
 import httpx
-import jsonschema_rs
 from anyio import CapacityLimiter
 
 from adapters.llama_cpp.decoding_schema import decoding_schema
@@ -33,7 +32,8 @@ from adapters.openai.forms import (
 )
 from adapters.openai.skeleton import Skeleton
 from adapters.openai.spelling import UnspellableError
-from adapters.ports import Completion, JsonObject, ModelUnusable, SchemaNotCompilable, Segment, SegmentKind
+from adapters.ports import Completion, JsonObject, ModelUnusable, Segment, SegmentKind
+from adapters.schema_check import value_validator
 
 MAX_WAITING = 64
 _SHOWN_MODELS = 5
@@ -152,7 +152,7 @@ class OpenAiEngine:
                 answer within the deadline. The message names the URL and the fix.
         """
         begun = "".join(segment.text for segment in segments if segment.kind is SegmentKind.ANSWER)
-        validator = _validator(schema)
+        validator = value_validator(schema)
         skeleton = Skeleton.of(begun, decoding_schema(schema))
         budget = max_tokens + skeleton.known_bytes
         question = _Question(messages(segments, skeleton), skeleton, validator, budget)
@@ -248,10 +248,3 @@ async def open_openai_engine(options: RemoteOptions) -> AsyncGenerator[OpenAiEng
     patience = Patience(options.timeout_seconds, options.retries, options.pause_seconds)
     async with open_api(url, key, patience) as api:
         yield OpenAiEngine(api, options)
-
-
-def _validator(schema: Mapping[str, Any]) -> Any:
-    try:
-        return jsonschema_rs.validator_for(dict(schema), offline=True)
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        raise SchemaNotCompilable(f"the schema is not valid: {str(error)[:_FAULT_CHARACTERS]}") from error

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import anyio.lowlevel
 
-from adapters.ports import ModelError, Reading, ReadingAnswer, ReadingQuestion
+from adapters.ports import ModelError
+from adapters.reading_port import Reading, ReadingAnswer, ReadingQuestion
 
 SURE = 0.95
 """Probability of a scripted answer, and of nothing where there is none."""

@@ -21,7 +21,8 @@ from adapters.llama_cpp.vocabulary import Vocabulary, open_vocabulary
 from adapters.mcp_upstream import connect
 from adapters.model_files import ModelFiles, parse_model_name
 from adapters.openai_engine import RemoteOptions, open_openai_engine
-from adapters.ports import ArgumentEngine, ArgumentReader, Embedder, ModelUnusable, ProgressCallback, Reranker
+from adapters.ports import ArgumentEngine, Embedder, ModelUnusable, ProgressCallback, Reranker
+from adapters.reading_port import ArgumentReader
 from adapters.sentence_models import EmbedderOptions, open_embedder
 from adapters.sentence_runtime import RunOptions
 from nexus_gateway.access.caller import Caller

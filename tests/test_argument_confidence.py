@@ -9,8 +9,8 @@ from support.fake_turns import CALLER, FILES, call, service_of, turn
 from support.making_tools import STRING, compiled
 
 from adapters.engine_double import ScriptedEngine
-from adapters.ports import Reading, ReadingAnswer
 from adapters.reader_double import ScriptedReader
+from adapters.reading_port import Reading, ReadingAnswer
 from nexus_gateway.turn import confidence
 from nexus_gateway.turn.arguments import ArgumentWriter, Draft
 from nexus_gateway.turn.confidence import (

@@ -11,7 +11,8 @@ from adapters import shipped_weights
 from adapters.argument_reader import LABELS, open_reader
 from adapters.low_rank import base_hash
 from adapters.model_files import ModelFiles, parse_model_name
-from adapters.ports import ModelMissing, ModelUnusable, ReadingQuestion
+from adapters.ports import ModelMissing, ModelUnusable
+from adapters.reading_port import ReadingQuestion
 from adapters.sentence_runtime import RunOptions
 
 pytestmark = pytest.mark.anyio

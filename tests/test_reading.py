@@ -6,8 +6,9 @@ import pytest
 from support.making_tools import STRING, compiled
 
 from adapters.engine_double import ScriptedEngine
-from adapters.ports import ModelUnusable, Reading, ReadingAnswer
+from adapters.ports import ModelUnusable
 from adapters.reader_double import ScriptedReader, found
+from adapters.reading_port import Reading, ReadingAnswer
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.assignment import NEEDED_SILENCE, OPTIONAL_SILENCE
 from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments

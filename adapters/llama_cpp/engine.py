@@ -4,7 +4,6 @@ Every native call runs in a worker thread, one call at a time. Cancelling a call
 batch; the cache stays usable. Callers set deadlines. Knows no tools, servers or turns.
 """
 
-import json
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import jsonschema_rs
 import numpy as np
 from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
 from numpy.typing import NDArray
@@ -24,7 +22,8 @@ from adapters.llama_cpp.options import EngineOptions
 from adapters.llama_cpp.prompt import Prompt, PromptEncoder
 from adapters.llama_cpp.token_mask import MaskCompiler, TokenMask
 from adapters.llama_cpp.writer import Written, write_value
-from adapters.ports import Completion, ModelProgress, ModelUnusable, SchemaNotCompilable, Segment
+from adapters.ports import Completion, ModelProgress, ModelUnusable, Segment
+from adapters.schema_check import is_valid_text, value_validator
 
 _PROGRESS_STEP = 0.05
 
@@ -110,14 +109,14 @@ class LlamaEngine:
     def _complete(
         self, segments: Sequence[Segment], schema: Mapping[str, Any], max_tokens: int, parts: EngineParts
     ) -> Completion:
-        check = _validator(schema)
+        validator = value_validator(schema)
         mask = parts.masks.compile(schema)
         prompt = parts.prompts.encode(segments)
         budget = min(max_tokens, self._room(parts.context, prompt))
         reused, written = _write(parts, prompt, mask, budget)
         return Completion(
             text=written.text,
-            complete=written.complete and check(written.text),
+            complete=written.complete and is_valid_text(validator, written.text),
             prompt_tokens=len(prompt),
             reused_tokens=reused,
             sampled_tokens=written.sampled_tokens,
@@ -211,19 +210,3 @@ def _write(parts: EngineParts, prompt: Prompt, mask: TokenMask, budget: int) -> 
         return parts.context.decode(batch, from_thread.check_cancelled)
 
     return reused, write_value(mask, parts.masks.eos, logits_after, budget)
-
-
-def _validator(schema: Mapping[str, Any]) -> Callable[[str], bool]:
-    """A check of whole texts against the schema as given: the mask can't say all that a schema can."""
-    try:
-        validator = jsonschema_rs.validator_for(dict(schema), offline=True)
-    except (ValueError, TypeError, jsonschema_rs.ReferencingError) as error:
-        raise SchemaNotCompilable(f"the schema is not valid: {str(error)[:300]}") from error
-
-    def check(text: str) -> bool:
-        try:
-            return validator.is_valid(json.loads(text))
-        except (ValueError, RecursionError):
-            return False
-
-    return check

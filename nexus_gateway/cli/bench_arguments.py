@@ -18,7 +18,7 @@ from nexus_gateway.bench.arguments_report import COLUMNS, FIGURE_COLUMNS, Report
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.routing_data import read_tools
 from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.options import ConfigOption, settings_from
+from nexus_gateway.cli.options import ConfigOption, SplitOption, ToolsOption, settings_from
 from nexus_gateway.cli.output import err, print_json, print_table
 from nexus_gateway.settings import EngineSettings, Settings
 from nexus_gateway.telemetry.logs import set_up_logs
@@ -32,12 +32,6 @@ class _Asked:
     seed: int
 
 
-ToolsOption = Annotated[
-    Path,
-    typer.Option(
-        "--tools", metavar="FILE", help="Tools, JSON Lines: server, name, description, inputSchema."
-    ),
-]
 QueriesOption = Annotated[
     Path,
     typer.Option(
@@ -46,10 +40,6 @@ QueriesOption = Annotated[
 ]
 CategoryOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only requests of this category.", show_default="all")
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Only the requests whose split is this.", show_default="all"),
 ]
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="At most so many requests.", show_default="all")

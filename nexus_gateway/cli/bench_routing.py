@@ -29,7 +29,7 @@ from nexus_gateway.bench.routing_data import (
 from nexus_gateway.bench.routing_index import compiled_index
 from nexus_gateway.bench.routing_report import GATE_COLUMNS, SIZE_COLUMNS, TIME_COLUMNS, Report
 from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.options import ConfigOption, settings_from
+from nexus_gateway.cli.options import ConfigOption, SplitOption, ToolsOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json, print_table
 from nexus_gateway.settings import RerankBy, Settings
 from nexus_gateway.telemetry.logs import set_up_logs
@@ -55,21 +55,11 @@ class _Asked:
     baselines: bool
 
 
-ToolsOption = Annotated[
-    Path,
-    typer.Option(
-        "--tools", metavar="FILE", help="Tools, JSON Lines: server, name, description, inputSchema."
-    ),
-]
 QueriesOption = Annotated[
     Path,
     typer.Option(
         "--queries", metavar="FILE", help='Requests, JSON Lines: query and gold (["server/name", ...]).'
     ),
-]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Only the requests whose split is this.", show_default="all"),
 ]
 SizesOption = Annotated[
     str, typer.Option(metavar="N,...", help="Tools in a registry; more than there are means all of them.")

@@ -23,6 +23,16 @@ McpConfigOption = Annotated[
         help="A host's mcpServers file (claude_desktop_config.json, .mcp.json), read as it is. May be repeated.",
     ),
 ]
+ToolsOption = Annotated[
+    Path,
+    typer.Option(
+        "--tools", metavar="FILE", help="Tools, JSON Lines: server, name, description, inputSchema."
+    ),
+]
+SplitOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Only the requests whose split is this.", show_default="all"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts.")]
 
 

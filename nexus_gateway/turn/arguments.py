@@ -10,15 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from adapters.ports import (
-    ArgumentEngine,
-    ArgumentReader,
-    Completion,
-    ModelError,
-    SchemaNotCompilable,
-    Segment,
-    SegmentKind,
-)
+from adapters.ports import ArgumentEngine, Completion, ModelError, SchemaNotCompilable, Segment, SegmentKind
+from adapters.reading_port import ArgumentReader
 from nexus_gateway.turn.confidence import ArgumentCalibration, evidence
 from nexus_gateway.turn.prompt import segments
 from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments

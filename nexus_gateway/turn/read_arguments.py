@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from adapters.ports import ArgumentReader, Reading, ReadingQuestion
+from adapters.reading_port import ArgumentReader, Reading, ReadingQuestion
 from nexus_gateway.turn.assignment import LeafOptions, assign
 from nexus_gateway.turn.reading import Stated, StatedText, candidates
 from nexus_gateway.turn.result import Ground, GroundKind

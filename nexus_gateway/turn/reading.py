@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from adapters.ports import Reading, ReadingAnswer
+from adapters.reading_port import Reading, ReadingAnswer
 from nexus_gateway.turn.dates import WrittenDate, dates, wanted_format
 from nexus_gateway.turn.numbers import Number, numbers
 from nexus_gateway.turn.result import Ground, GroundKind
@@ -19,7 +19,23 @@ from nexus_gateway.turn.validation import accepts
 from tool_registry.question import Leaf, Question, main_type
 from tool_registry.text import identifier_words, split_words
 
-_ITEM = 0.4
+# Probabilities of what the reading model does not say, and weights of what it does; tuned on BFCL `simple_python` and
+# `multiple` and on the `calib` rows of MCP servers.
+SPELT_OUT = 0.8
+"""Probability of a listed value that stands in the text, letter for letter."""
+MARKED = 0.95
+"""Probability of a name after "called" and the like, and of a text after "saying" and the like."""
+ANY_NUMBER = 0.02
+"""Probability of a number that the reading model does not name, for an argument that needs one."""
+UNSPELT = 0.1
+"""Weight of a listed value that the text does not spell out, for an optional argument."""
+ALONE = 0.3
+"""Weight of a list around one answer, beside the one of the marked items."""
+PART, OTHER_PART = 0.5, 0.15
+"""Weights of the parts of a dotted name beside the whole: the one that the model means, and the other."""
+LEAST_ITEM = 0.4
+"""Least probability of a list's item."""
+_MOST_NUMBERS = 12
 _WHOLE = {SpanKind.URL, SpanKind.EMAIL, SpanKind.PATH, SpanKind.QUOTED, SpanKind.IDENTIFIER, SpanKind.DATE}
 """Spans that are values as a whole: an answer that lies in one is that one."""
 _AROUND = " \t\n.,;:!?\"'`()[]{}“”«»\u2018\u2019"
@@ -32,12 +48,14 @@ class Stated:
     Attributes:
         probability: of the answer, by the reading model.
         extents: the parts of the text that it takes, start and end.
+        spelt: whether it is a listed value that the text spells out.
     """
 
     value: Any
     ground: Ground
     probability: float
     extents: tuple[tuple[int, int], ...] = ()
+    spelt: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,17 +97,11 @@ def _with_its_name(leaf: Leaf) -> dict[str, Any]:
 
 def _says_nothing(leaf: Leaf, one: Stated) -> bool:
     """Whether a value that was inferred is what the tool takes anyway."""
-    inferred = not one.extents and one.probability != SPELT_OUT
+    inferred = not (one.extents or one.spelt)
     return inferred and not leaf.needed and leaf.schema.get("default", _NO_DEFAULT) == one.value
 
 
 _NO_DEFAULT = object()
-UNSPELT = 0.1
-"""Weight of a listed value that the text does not spell out, for an optional argument."""
-ALONE = 0.3
-"""Weight of a list around one answer, beside the one of the marked items."""
-PART, OTHER_PART = 0.5, 0.15
-"""Weights of the parts of a dotted name beside the whole: the one that the model means, and the other."""
 
 
 def _each(leaf: Leaf, asked: Question, answer: ReadingAnswer, text: StatedText) -> list[Stated]:
@@ -125,16 +137,9 @@ def _summed(found: Sequence[Stated]) -> list[Stated]:
         key = (repr(one.value), one.extents)
         known = merged.get(key)
         share = one.probability + (known.probability if known else 0.0)
-        merged[key] = replace(one, probability=min(share, 1.0))
+        spelt = one.spelt or (known is not None and known.spelt)
+        merged[key] = replace(one, probability=min(share, 1.0), spelt=spelt)
     return sorted(merged.values(), key=lambda one: -one.probability)
-
-
-ANY_NUMBER = 0.02
-"""Probability of a number that the reading model does not name, for an argument that needs one."""
-
-
-MARKED = 0.95
-"""Probability of a name after "called" and the like, and of a text after "saying" and the like."""
 
 
 def _marked(leaf: Leaf, text: StatedText) -> list[Stated]:
@@ -159,11 +164,6 @@ def _any_number(schema: Mapping[str, Any], text: StatedText) -> list[Stated]:
     return found
 
 
-_MOST_NUMBERS = 12
-SPELT_OUT = 0.8
-"""Probability of a listed value that stands in the text, letter for letter."""
-
-
 def _spelt_options(asked: Question, text: StatedText) -> list[Stated]:
     """The one listed value that the text spells out, the longest where it spells several within one another."""
     found = _spelt(asked, text)
@@ -182,7 +182,7 @@ def _spelt(asked: Question, text: StatedText) -> list[Stated]:
             f"{re.escape(word.removesuffix('s'))}s?" for word in re.findall(r"[^\W_]+", option)
         )
         if words and re.search(rf"(?<![^\W_]){words}(?![^\W_])", text.text, re.IGNORECASE):
-            found.append(Stated(value, Ground(GroundKind.ENUM, option), SPELT_OUT))
+            found.append(Stated(value, Ground(GroundKind.ENUM, option), SPELT_OUT, spelt=True))
     return found
 
 
@@ -190,7 +190,7 @@ def _lists(leaf: Leaf, asked: Question, reading: Reading, text: StatedText) -> l
     """As the items are marked, then around each answer."""
     items = leaf.schema.get("items")
     schema = items if isinstance(items, Mapping) else {}
-    marked = [_one(schema, asked, item, text) for item in reading.items if item.probability >= _ITEM]
+    marked = [_one(schema, asked, item, text) for item in reading.items if item.probability >= LEAST_ITEM]
     said = 1 - reading.nothing
     kept = [part for part in marked if part is not None]
     known = {part.ground.text for part in kept}
