@@ -340,8 +340,11 @@ class Completion:
         complete: False where no value under the schema could be closed within the budget.
         prompt_tokens: length of the prompt.
         reused_tokens: of these, taken from local state instead of decoded.
+        restored_tokens: of those reused, put back from a saved state.
         sampled_tokens: tokens the model chose.
         forced_tokens: tokens the mask left no choice about; decoded in batches.
+        restore_seconds: spent on putting state back.
+        prefill_seconds: from there to the first token's logits.
     """
 
     text: str
@@ -350,6 +353,9 @@ class Completion:
     reused_tokens: int
     sampled_tokens: int
     forced_tokens: int
+    restored_tokens: int = 0
+    restore_seconds: float = 0.0
+    prefill_seconds: float = 0.0
 
 
 class ArgumentEngine(Protocol):
