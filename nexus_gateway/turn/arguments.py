@@ -16,7 +16,6 @@ from nexus_gateway.turn.confidence import ArgumentCalibration, evidence
 from nexus_gateway.turn.prompt import segments
 from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments
 from nexus_gateway.turn.result import Ground, GroundKind, MissingArgument, TokenCount
-from nexus_gateway.turn.shapes import completion
 from nexus_gateway.turn.slots import Choice, Slot, choose, span_kinds, unstated
 from nexus_gateway.turn.sources import Option, Source
 from nexus_gateway.turn.stated import bound_choice
@@ -118,24 +117,12 @@ class ArgumentWriter:
         self, slot: Slot, choice: Choice, prompt: Sequence[Segment], draft: Draft
     ) -> Option | None:
         if len(choice.options) == 1:
-            return await self._shaped(slot, choice.options[0], prompt, draft)
+            return choice.options[0]
         if choice.free is not None:
             return await self._written(slot, choice.free, prompt, draft)
         if choice.options:
             return await self._chosen(slot, choice.options, prompt, draft)
         return None
-
-    async def _shaped(self, slot: Slot, option: Option, prompt: Sequence[Segment], draft: Draft) -> Option:
-        """A place as the tool wants places written, "Berkeley, CA": what comes after its name is the model's."""
-        if not isinstance(option.value, str) or option.ground.kind is not GroundKind.SPAN:
-            return option
-        pattern = completion(slot.schema, option.value)
-        if pattern is None:
-            return option
-        value = await self._complete(slot, {"type": "string", "pattern": pattern}, prompt, draft)
-        if not isinstance(value, str) or not accepts(slot.schema, value):
-            return option
-        return replace(option, value=value).chosen()
 
     async def _chosen(
         self, slot: Slot, options: Sequence[Option], prompt: Sequence[Segment], draft: Draft

@@ -6,15 +6,17 @@ a part of the text that two claim, and puts nested objects together. Fills in no
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters.reading_port import ArgumentReader, Reading, ReadingQuestion
 from nexus_gateway.turn.assignment import LeafOptions, assign
+from nexus_gateway.turn.places import written_place
 from nexus_gateway.turn.reading import Stated, StatedText, candidates
 from nexus_gateway.turn.result import Ground, GroundKind
 from nexus_gateway.turn.shapes import misshapen
 from nexus_gateway.turn.sources import Option
+from nexus_gateway.turn.validation import accepts
 from tool_registry.index import CompiledTool
 from tool_registry.question import Leaf, Question, leaves, main_type, question
 from tool_registry.schema import required
@@ -118,8 +120,16 @@ def _assigned(triples: Sequence[tuple[Leaf, Question, Reading]], text: StatedTex
         for leaf, asked, reading in triples
     ]
     return {
-        one.leaf.path: value for one, value in zip(options, assign(options), strict=True) if value is not None
+        one.leaf.path: _placed(one.leaf, value)
+        for one, value in zip(options, assign(options), strict=True)
+        if value is not None
     }
+
+
+def _placed(leaf: Leaf, value: Stated) -> Stated:
+    """The value, a place among others written as its tool wants places."""
+    place = written_place(leaf.schema, value.value)
+    return value if place is None or not accepts(leaf.schema, place) else replace(value, value=place)
 
 
 def _nested(parts: Mapping[Path, Stated]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ _NAMED = re.compile(
     re.IGNORECASE,
 )
 _CODE = re.compile(r"[A-Z]{2,5}")
-_CITY_AND_STATE = re.compile(r"\bcity,? (?:and|&) state\b|\bcity, state\b", re.IGNORECASE)
+CITY_AND_STATE = re.compile(r"\bcity,? (?:and|&) state\b|\bcity, state\b", re.IGNORECASE)
 
 
 def misshapen(schema: Mapping[str, Any], value: object) -> bool:
@@ -22,44 +22,20 @@ def misshapen(schema: Mapping[str, Any], value: object) -> bool:
     described = schema.get("description")
     if not isinstance(value, str) or not isinstance(described, str) or "enum" in schema:
         return False
-    if _CITY_AND_STATE.search(described):
+    if CITY_AND_STATE.search(described):
         return "," not in value
-    examples = _examples(described)
-    if not examples or value in examples:
+    shown = examples(described)
+    if not shown or value in shown:
         return False
-    if all(_CODE.fullmatch(example) for example in examples):
+    if all(_CODE.fullmatch(example) for example in shown):
         return _CODE.fullmatch(value) is None
-    if all(any(map(str.isdigit, example)) for example in examples):
-        return _digits(value) not in {_digits(example) for example in examples}
-    return all("," in example for example in examples) and "," not in value
+    if all(any(map(str.isdigit, example)) for example in shown):
+        return _digits(value) not in {_digits(example) for example in shown}
+    return all("," in example for example in shown) and "," not in value
 
 
-def completion(schema: Mapping[str, Any], value: str) -> str | None:
-    """A pattern of what a place is written like here, "Berkeley, CA", that begins with the value; None for others."""
-    described = schema.get("description")
-    if not isinstance(described, str) or not misshapen(schema, value) or not _PLACE.fullmatch(value):
-        return None
-    matches = [match for example in _examples(described) if (match := _PLACE_EXAMPLE.fullmatch(example))]
-    if not matches and not _CITY_AND_STATE.search(described):
-        return None
-    ends = [match[1] for match in matches if not _PLACEHOLDER.search(match[0])]
-    beginning = re.escape(value).replace("\\ ", " ")
-    if not ends or any(len(end) == 2 for end in ends):  # noqa: PLR2004 - as states are abbreviated
-        return rf"^{beginning}, ({_ABBREVIATED})$"
-    return rf"^{beginning}, [A-Z][a-z]+( [A-Z][a-z]+)?$"
-
-
-_PLACE = re.compile(r"(?![A-Z]{2,3}$)[A-Z][\w.'-]*(?: [\w.'-]+){0,4}")
-_ABBREVIATED = (
-    "AL|AK|AZ|AR|CA|CO|CT|DE|FL|GA|HI|ID|IL|IN|IA|KS|KY|LA|ME|MD|MA|MI|MN|MS|MO|MT|NE|NV|NH|NJ|NM|NY|NC|ND|OH|OK|OR|PA|RI|"
-    "SC|SD|TN|TX|UT|VT|VA|WA|WV|WI|WY|DC|UK"
-)
-"""What two letters after a place mean: a state of the USA, mostly."""
-_PLACEHOLDER = re.compile(r"\b(?:city|state|country|code|town)\b", re.IGNORECASE)
-_PLACE_EXAMPLE = re.compile(r"[A-Z][\w.' -]*, ([A-Z]{2}|[A-Z][A-Za-z ]+)")
-
-
-def _examples(described: str) -> list[str]:
+def examples(described: str) -> list[str]:
+    """What a description quotes, or names after "e.g." and the like."""
     return [*_QUOTED.findall(described), *(found.strip("'\"`“ ") for found in _NAMED.findall(described))]
 
 
