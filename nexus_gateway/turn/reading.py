@@ -11,6 +11,7 @@ from typing import Any
 
 from adapters.reading_port import Reading, ReadingAnswer
 from nexus_gateway.turn.dates import WrittenDate, dates, wanted_format
+from nexus_gateway.turn.hints import hinted
 from nexus_gateway.turn.numbers import Number, numbers
 from nexus_gateway.turn.result import Ground, GroundKind
 from nexus_gateway.turn.slots import NAMED, SAID
@@ -110,7 +111,10 @@ def _each(leaf: Leaf, asked: Question, answer: ReadingAnswer, text: StatedText) 
     if one is None:
         return []
     if answer.option is not None:
-        return [one if leaf.needed else replace(one, probability=one.probability * UNSPELT)]
+        if leaf.needed:
+            return [one]
+        weighed = replace(one, probability=one.probability * UNSPELT)
+        return [weighed] if hinted(leaf, one.value, text.text) else []
     dotted = _DOTTED.fullmatch(one.value) if isinstance(one.value, str) and len(one.extents) == 1 else None
     if dotted is None:
         return [one]
