@@ -28,10 +28,11 @@ class Reuse:
     """What may be done with a state.
 
     Attributes:
-        boundary: it can be restored as a whole, where it ends.
-        share: the part of a common beginning can be shared, and the rest stored alone.
+        boundary: it can be restored, or copied, as a whole, where it ends.
+        share: the part of a common beginning can be shared with any sequence that has it, and the rest stored alone.
         trim: tokens can be dropped from its end.
-        shift: it can be moved to another position.
+        shift: it can be moved to another position, where the runtime and the types of its keys allow it; not exact
+            where keys are rotated again.
     """
 
     boundary: bool = False
@@ -43,10 +44,13 @@ class Reuse:
 REUSE: Mapping[StateKind, Reuse] = MappingProxyType(
     {
         StateKind.DENSE: Reuse(boundary=True, share=True, trim=True, shift=True),
-        StateKind.LATENT: Reuse(boundary=True, share=True, trim=True),
-        StateKind.WINDOWED: Reuse(boundary=True),
-        StateKind.RECURRENT: Reuse(boundary=True),
-        StateKind.HYBRID: Reuse(boundary=True),
+        StateKind.LATENT: Reuse(boundary=True, share=True, trim=True, shift=True),
+        # What has left the window of a sequence that reads on is overwritten, and nothing says so.
+        StateKind.WINDOWED: Reuse(boundary=True, shift=True),
+        StateKind.RECURRENT: Reuse(boundary=True, shift=True),
+        # Its attention could be shared, but only if copied before the recurrent part: not worth the care.
+        StateKind.HYBRID: Reuse(boundary=True, shift=True),
         StateKind.UNSUPPORTED: Reuse(),
     }
 )
+"""Each cell is tested on a model of its kind (tests/test_state_kinds.py)."""
