@@ -32,10 +32,11 @@ def run_with_gateway(
     """
     level = "warning" if settings.log.level == "info" else settings.log.level
     set_up_logs(level, settings.log.format)
-    return anyio.run(_until_signal, partial(_run, settings, work, quiet))
+    return anyio.run(until_signal, partial(_run, settings, work, quiet))
 
 
-async def _until_signal(run: Callable[[], Awaitable[ResultT]]) -> ResultT:
+async def until_signal(run: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    """The result of `run`, which SIGINT and SIGTERM cancel; the command then ends with 128 + the signal."""
     caught: list[int] = []
     results: list[ResultT] = []
     failure: Exception | None = None

@@ -1,0 +1,163 @@
+"""`nexus-gateway register HOST`: put the gateway into a host's file, in the place of its servers."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from adapters.hosts.document import HostFileError
+from adapters.hosts.known import Dialect, Place
+from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.host_files import (
+    DryRunOption,
+    FileOption,
+    HostArgument,
+    agrees,
+    can_ask,
+    fail,
+    own_folder,
+    place_of,
+    print_diff,
+)
+from nexus_gateway.cli.options import ConfigOption, JsonOption
+from nexus_gateway.cli.output import out, print_json
+from nexus_gateway.hosts.programs import gateway_command
+from nexus_gateway.hosts.registration import Registration
+from nexus_gateway.hosts.showing import difference
+from nexus_gateway.hosts.takeover import Plan, carry_out, plan, standing
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command("register")
+def register_command(  # noqa: PLR0917 - typer passes them by name
+    host: HostArgument,
+    servers: Annotated[
+        str | None,
+        typer.Option("--servers", metavar="A,B", help="The servers to move.", show_default="all that can be"),
+    ] = None,
+    file: FileOption = None,
+    config: ConfigOption = None,
+    dry_run: DryRunOption = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Put the gateway into a host's configuration, its servers behind it; `unregister` restores the file exactly.
+
+    Shows the difference first and asks. Comments, order and everything else in the file stay; a dated backup is
+    kept beside it. The moved entries go into a file that only you can read. Commands become absolute paths, since
+    GUI applications have a short PATH. Exit code 2 if the file can't be used, 3 if a yes is missing.
+    """
+    only = None if servers is None else [name for name in servers.split(",") if name]
+    try:
+        register(place_of(host, file), config, only, dry_run=dry_run, yes=yes, json=json)
+    except HostFileError as error:
+        raise fail(error) from None
+
+
+def register(
+    place: Place, config: Path | None, only: list[str] | None, *, dry_run: bool, yes: bool, json: bool
+) -> None:
+    """Register one file: show, ask, do. Raises HostFileError."""
+    folder = own_folder(config)
+    if found := standing(place, folder):
+        _say_standing(place, found, json=json)
+        return
+    command = (*gateway_command(), "serve", *(("--config", str(config.absolute())) if config else ()))
+    chosen = plan(place, folder, command, os.environ, only=only)
+    diff = difference(chosen.file, chosen.before, chosen.after, place.host.dialect)
+    if not json:
+        _show(chosen, diff)
+    if dry_run:
+        if json:
+            print_json(_as_json(chosen, diff, None))
+        return
+    if not yes and (json or not can_ask()):
+        typer.echo("nothing is changed: add --yes to do it", err=True)
+        raise typer.Exit(Exit.NEEDS_INPUT)
+    if not yes and not agrees(f"Change {chosen.file}?"):
+        typer.echo("nothing is changed", err=True)
+        raise typer.Exit(Exit.NEEDS_INPUT)
+    done = carry_out(chosen, folder)
+    if json:
+        print_json(_as_json(chosen, diff, done))
+    else:
+        _say_done(chosen, done)
+
+
+def _say_standing(place: Place, found: Registration | str, *, json: bool) -> None:
+    name = found if isinstance(found, str) else found.name
+    if json:
+        moved = [] if isinstance(found, str) else list(found.moved)
+        print_json(
+            {
+                "host": place.host.id,
+                "file": str(place.file),
+                "registered": True,
+                "changed": False,
+                "entry": name,
+                "moved": moved,
+            }
+        )
+    elif isinstance(found, str):
+        out.print(
+            Text(f"{place.label} has the gateway already, as {name}, put there by hand: nothing to do"),
+            soft_wrap=True,
+        )
+    else:
+        moved_names = ", ".join(found.moved) or "no servers"
+        text = f"{place.label} is registered already, since {found.at:%Y-%m-%d}, with {moved_names} behind the gateway"
+        out.print(Text(text), soft_wrap=True)
+        out.print(
+            Text(f"to move others: nexus-gateway unregister {place.host.id}, then register"), soft_wrap=True
+        )
+
+
+def _show(chosen: Plan, diff: str) -> None:
+    print_diff(diff)
+    out.print()
+    print_diff(difference(chosen.servers_file, None, chosen.servers, Dialect.JSON))
+    out.print()
+    secret = sorted({f"{one.name}: {name}" for one in chosen.moved for name in one.secret_names})
+    lines = [f"{chosen.servers_file} gets the moved entries; only you can read it (0600)"]
+    if secret:
+        lines.append(f"it holds values that are hidden above: {', '.join(secret)}")
+    lines += [f"{name} stays: {reason}" for name, reason in chosen.staying]
+    lines += chosen.remarks
+    if not chosen.moved:
+        lines.append("no server is moved: the gateway begins with those of nexus.toml, if any")
+    for line in lines:
+        out.print(Text(line), soft_wrap=True)
+
+
+def _say_done(chosen: Plan, done: Registration) -> None:
+    lines = [
+        f"{chosen.place.label} has the gateway as {done.name}, with {len(done.moved)} servers behind it",
+        f"to use it: {chosen.place.host.restart}",
+        *([f"backup: {done.backup}"] if done.backup else []),
+        f"undo: nexus-gateway unregister {_again(chosen.place)}",
+    ]
+    for line in lines:
+        out.print(Text(line), soft_wrap=True)
+
+
+def _again(place: Place) -> str:
+    return place.host.id if place.standard else f"{place.host.id} --file {place.file}"
+
+
+def _as_json(chosen: Plan, diff: str, done: Registration | None) -> dict[str, Any]:
+    return {
+        "host": chosen.place.host.id,
+        "file": str(chosen.file),
+        "registered": done is not None,
+        "changed": done is not None,
+        "entry": chosen.name,
+        "moved": [one.name for one in chosen.moved],
+        "staying": [{"server": name, "reason": reason} for name, reason in chosen.staying],
+        "servers_file": str(chosen.servers_file),
+        "backup": str(done.backup) if done and done.backup else None,
+        "remarks": list(chosen.remarks),
+        "diff": diff,
+    }

@@ -1,0 +1,99 @@
+"""What is remembered of a registration, so that it can be undone to the byte; one small file for each.
+
+Holds places, names and hashes. No entry and no secret: those are in the backup and in the servers' file.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from adapters.hosts.document import HostFileError
+from adapters.hosts.known import Place
+from nexus_gateway.files import write_bytes_atomically
+
+SERVERS_FOLDER, REGISTRATIONS_FOLDER = "servers", "registrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """The gateway in one file of one host.
+
+    Attributes:
+        file: the host's file, links followed.
+        pointer: member names that lead to its servers.
+        name: of the gateway's entry.
+        moved: the servers behind the gateway.
+        made_servers: the object of servers was not there before.
+        before: SHA-256 of the file before; None where there was none.
+        after: the same of what we made of it.
+        backup: the file as it was; None where there was none.
+        servers_file: where the moved entries are.
+        servers: SHA-256 of that file.
+    """
+
+    host: str
+    file: Path
+    pointer: tuple[str, ...]
+    name: str
+    moved: tuple[str, ...]
+    made_servers: bool
+    before: str | None
+    after: str
+    backup: Path | None
+    servers_file: Path
+    servers: str
+    at: datetime
+
+
+_REGISTRATION = TypeAdapter(Registration)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The gateway's configuration folder, where registrations are kept."""
+
+    path: Path
+
+    def servers_file(self, place: Place) -> Path:
+        """Where a place's moved servers go."""
+        return self.path / SERVERS_FOLDER / f"{registration_id(place)}.json"
+
+    def state_file(self, place: Place) -> Path:
+        """Where the registration of a place is remembered."""
+        return self.path / REGISTRATIONS_FOLDER / f"{registration_id(place)}.json"
+
+    def find(self, place: Place) -> Registration | None:
+        """The registration of a place, if there is one. Raises HostFileError: its file can't be read."""
+        file = self.state_file(place)
+        try:
+            return _REGISTRATION.validate_json(file.read_bytes())
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise HostFileError(f"{file} can't be read: {error.strerror}") from None
+        except ValidationError:
+            raise HostFileError(
+                f"{file} is no registration any more; restore the host's file from its backup beside it, "
+                "then delete this file"
+            ) from None
+
+    def keep(self, place: Place, registration: Registration) -> None:
+        """Remember a registration. Raises OSError."""
+        write_bytes_atomically(
+            self.state_file(place), _REGISTRATION.dump_json(registration, indent=1) + b"\n"
+        )
+
+
+def registration_id(place: Place) -> str:
+    """The host's id, with a mark of the file where a host can have several."""
+    if place.standard and not place.host.in_project:
+        return place.host.id
+    return f"{place.host.id}-{digest(repr((str(place.file), place.pointer)).encode())[:8]}"
+
+
+def digest(content: bytes) -> str:
+    """SHA-256 in hex."""
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,242 @@
+"""Putting the gateway into a host's file: first as a plan that can be shown, then in fact.
+
+The order of writing is such that whatever fails leaves the host's file as it was: backup, servers, memory of it, and
+the host's file last.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from adapters.hosts.document import HostDocument, HostFileError
+from adapters.hosts.entries import gateway_entry
+from adapters.hosts.jsonc import value_at
+from adapters.hosts.known import Place
+from nexus_gateway.files import write_bytes_atomically
+from nexus_gateway.hosts.candidates import Candidate, candidates, is_gateway, read_file, read_place
+from nexus_gateway.hosts.programs import absolute
+from nexus_gateway.hosts.registration import Folder, Registration, digest
+
+ENTRY_NAME, OTHER_NAME = "nexus", "nexus-gateway"
+PRIVATE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What registering would do.
+
+    Attributes:
+        file: the host's file, links followed.
+        before: its bytes; None where there is none.
+        after: what it becomes.
+        document: what it says now.
+        moved: the servers that go behind the gateway.
+        staying: those that stay with the host, and why.
+        servers_file: where the moved entries go, readable by its user alone.
+        servers: the content of that file.
+        remarks: commands that were made absolute, and what to know.
+    """
+
+    place: Place
+    file: Path
+    before: bytes | None = field(repr=False)
+    after: bytes = field(repr=False)
+    document: HostDocument = field(repr=False)
+    name: str
+    moved: tuple[Candidate, ...]
+    staying: tuple[tuple[str, str], ...]
+    servers_file: Path
+    servers: bytes = field(repr=False)
+    remarks: tuple[str, ...] = ()
+
+
+def standing(place: Place, folder: Folder) -> Registration | str | None:
+    """The registration of a place; the name of a gateway's entry that was put there otherwise; None where neither is.
+
+    Raises:
+        HostFileError: the file can't be read, or its registration has no entry any more.
+    """
+    registration = folder.find(place)
+    _, document = read_place(place)
+    entries = [name for name, entry in document.servers.items() if is_gateway(entry)]
+    if registration is None:
+        return entries[0] if entries else None
+    if registration.name in entries:
+        return registration
+    raise HostFileError(
+        f"{place.file} was registered, but the entry {registration.name} is gone from it; run `nexus-gateway "
+        f"unregister {place.host.id}` first, which puts the moved servers back"
+    )
+
+
+def plan(
+    place: Place,
+    folder: Folder,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    only: Sequence[str] | None = None,
+) -> Plan:
+    """Plan a registration; nothing is written.
+
+    Args:
+        place: the host's file.
+        folder: the gateway's own.
+        command: what starts the gateway, but for the file of the moved servers: program, arguments.
+        environ: the user's, for `${VAR}` and PATH.
+        only: the servers to move; all that can be where None.
+
+    Raises:
+        HostFileError: the file can't be read or changed, or `only` names a server that can't be moved.
+    """
+    before, document = read_place(place)
+    file = place.file.resolve()
+    _require_writable(file)
+    moved, staying = _chosen(place, candidates(place, document, environ), document, only)
+    entries, remarks = _entries(moved, environ)
+    servers_file = _free(folder.servers_file(place))  # an edited one was kept by `unregister`
+    name = _free_name(place, document, moved)
+    entry = gateway_entry(place.host, command[0], [*command[1:], "--mcp-config", str(servers_file)])
+    try:
+        after = document.with_gateway([one.name for one in moved], name, entry)
+    except HostFileError as error:
+        raise HostFileError(f"{place.file}: {error}") from None
+    servers = json.dumps({"mcpServers": entries}, indent=2, ensure_ascii=False, default=str) + "\n"
+    return Plan(
+        place, file, before, after, document, name, tuple(moved), tuple(staying), servers_file, servers.encode(), remarks
+    )  # fmt: skip
+
+
+def carry_out(chosen: Plan, folder: Folder) -> Registration:
+    """Do what a plan says.
+
+    Raises:
+        HostFileError: the host's file is not as it was planned on, or something can't be written; nothing is changed.
+    """
+    if read_file(chosen.file) != chosen.before:
+        raise HostFileError(f"{chosen.file} has been changed meanwhile; quit the host and try again")
+    written: list[Path] = []
+    try:
+        backup = _back_up(chosen, written)
+        registration = _registration(chosen, backup)
+        write_bytes_atomically(chosen.servers_file, chosen.servers, mode=PRIVATE)
+        written.append(chosen.servers_file)
+        folder.keep(chosen.place, registration)
+        written.append(folder.state_file(chosen.place))
+        write_bytes_atomically(chosen.file, chosen.after, mode=mode_of(chosen.file))
+    except OSError as error:
+        for file in written:
+            file.unlink(missing_ok=True)
+        raise HostFileError(
+            f"{error.filename or chosen.file} can't be written: {error.strerror}; nothing is changed"
+        ) from None
+    return registration
+
+
+def mode_of(file: Path) -> int:
+    """The permissions of a file; those of a private one where it does not exist."""
+    return stat.S_IMODE(file.stat().st_mode) if file.exists() else PRIVATE
+
+
+def _entries(
+    moved: Sequence[Candidate], environ: Mapping[str, str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The moved entries with absolute commands, and what is to be said of them."""
+    entries: dict[str, Any] = {}
+    remarks: list[str] = []
+    for one in moved:
+        entries[one.name], remark = absolute(one.entry, environ)
+        remarks += [f"{one.name}: {note}" for note in (remark, *one.notes) if note]
+    return entries, tuple(remarks)
+
+
+def _free_name(place: Place, document: HostDocument, moved: Sequence[Candidate]) -> str:
+    name = OTHER_NAME if ENTRY_NAME in document.servers else ENTRY_NAME
+    if name in document.servers and name not in [one.name for one in moved]:
+        raise HostFileError(
+            f"{place.file} has servers named {ENTRY_NAME} and {OTHER_NAME}; rename one of them"
+        )
+    return name
+
+
+def _chosen(
+    place: Place, found: Sequence[Candidate], document: HostDocument, only: Sequence[str] | None
+) -> tuple[list[Candidate], list[tuple[str, str]]]:
+    if only is not None and (unknown := [name for name in only if name not in document.servers]):
+        there = ", ".join(document.servers) or "none"
+        raise HostFileError(f"{place.file} has no server named {', '.join(unknown)}; it has {there}")
+    moved: list[Candidate] = []
+    staying: list[tuple[str, str]] = []
+    for one in found:
+        wanted = only is None or one.name in only
+        reason = _stays(one, document) if wanted else "not chosen"
+        if not reason:
+            moved.append(one)
+        elif wanted and only is not None:
+            raise HostFileError(f"{one.name} can't be moved: {reason}")
+        else:
+            staying.append((one.name, reason))
+    return moved, staying
+
+
+def _stays(one: Candidate, document: HostDocument) -> str:
+    if one.is_gateway:
+        return "it is a gateway already"
+    if one.disabled:
+        return "it is disabled"
+    if one.refusal:
+        return one.refusal
+    return "" if document.written(one.name) is not None else "it is not a table of its own; move it by hand"
+
+
+def _require_writable(file: Path) -> None:
+    """Renaming over a read-only file would work, and is not what its owner meant."""
+    if file.exists():
+        if not mode_of(file) & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(file, os.W_OK):
+            raise HostFileError(f"{file} is read-only; make it writable, then try again")
+    elif not file.parent.is_dir():
+        raise HostFileError(
+            f"there is no folder {file.parent}: is the host installed? --file names another file"
+        )
+
+
+def _back_up(chosen: Plan, written: list[Path]) -> Path | None:
+    if chosen.before is None:
+        return None
+    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    backup = _free(chosen.file.with_name(f"{chosen.file.name}.before-nexus-{stamp}"))
+    write_bytes_atomically(backup, chosen.before, mode=mode_of(chosen.file))
+    written.append(backup)
+    return backup
+
+
+def _free(file: Path) -> Path:
+    """The file, or one with a number behind its name: nothing that is there is written over."""
+    number = 1
+    free = file
+    while free.exists():
+        number += 1
+        free = file.with_name(f"{file.stem}-{number}{file.suffix}")
+    return free
+
+
+def _registration(chosen: Plan, backup: Path | None) -> Registration:
+    return Registration(
+        host=chosen.place.host.id,
+        file=chosen.file,
+        pointer=chosen.place.pointer,
+        name=chosen.name,
+        moved=tuple(one.name for one in chosen.moved),
+        made_servers=value_at(chosen.document.document, chosen.place.pointer) is None,
+        before=None if chosen.before is None else digest(chosen.before),
+        after=digest(chosen.after),
+        backup=backup,
+        servers_file=chosen.servers_file,
+        servers=digest(chosen.servers),
+        at=datetime.now(UTC),
+    )
