@@ -12,6 +12,10 @@ What lives where:
     likelihood.py       the `Reranker` on the same worker: how likely a request is, given a tool
     aside.py            how likely texts are, on a sequence beside the live one
     context.py          the key-value cache and the decode loop
+    state_blob.py       a sequence's state as bytes: copied out, checked, put back
+    facts.py            what must agree before a state is put back
+    kinds.py            how a model remembers
+    metadata.py         what the GGUF file says of its model
     model.py            the GGUF file: loading, identity, tokens
     library.py          the binding itself, imported lazily
 
