@@ -24,6 +24,11 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
+def spread(values: Sequence[float]) -> Spread:
+    """The percentiles of at least one value."""
+    return Spread(percentile(values, 0.1), statistics.median(values), percentile(values, 0.9), len(values))
+
+
 def latency_ms(samples: Sequence[Sample], share: float) -> float:
     """A percentile of all calls of an arm, in ms."""
     return 1000 * percentile((value for sample in samples for value in sample.seconds), share)
@@ -49,5 +54,4 @@ def _rate(sample: Sample) -> float:
 
 
 def _spread(arm: Sequence[Sample], base: Sequence[Sample], of: Callable[[Sample], float]) -> Spread:
-    ratios = [of(one) / of(other) for one, other in zip(arm, base, strict=True)]
-    return Spread(percentile(ratios, 0.1), statistics.median(ratios), percentile(ratios, 0.9), len(ratios))
+    return spread([of(one) / of(other) for one, other in zip(arm, base, strict=True)])
