@@ -1,0 +1,90 @@
+"""What `service install` is about to do: the command that will run, its environment, and what hosts are told.
+
+Writes nothing.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from adapters.services.manager import STOP_SECONDS, ServicePlan
+from nexus_gateway.cli.bearer_token import TokenPlace
+from nexus_gateway.hosts.programs import gateway_command
+from nexus_gateway.settings import HttpSettings
+
+_KEPT_VARIABLES: Final = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")
+"""They say where configuration and caches are; managers don't pass them on."""
+_OF_THE_MANAGER: Final = ("HOME", "LOGNAME", "SHELL", "TMPDIR", "USER")
+"""Variables that managers set by themselves."""
+_SYSTEM_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A service as it is to be installed.
+
+    Attributes:
+        url: of the MCP endpoint.
+    """
+
+    plan: ServicePlan
+    url: str
+    token: TokenPlace
+
+    @property
+    def host_entry(self) -> dict[str, Any]:
+        """What a host that speaks stdio alone is given."""
+        command, *arguments = gateway_command()
+        return {"command": command, "args": [*arguments, "connect", self.url, *self.token.options()]}
+
+
+def installation(
+    http: HttpSettings,
+    token: TokenPlace,
+    config: Path | None,
+    mcp_configs: list[Path],
+    environ: Mapping[str, str] = os.environ,
+) -> Installation:
+    """Plan a service; every path in it is absolute."""
+    files = ["--config", _absolute(config)] if config else []
+    for path in mcp_configs:
+        files += ["--mcp-config", _absolute(path)]
+    host = f"[{http.host}]" if ":" in http.host else http.host
+    program = (*gateway_command(), "serve", "--http", f"{host}:{http.port}", *files, *token.options())
+    stop_seconds = math.ceil(http.drain_seconds) + STOP_SECONDS
+    plan = ServicePlan(program, service_environment(environ), stop_seconds)
+    return Installation(plan, url_of(program) or "", token)
+
+
+def service_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the service has of the shell's variables: where programs and files are, and nothing that may be secret."""
+    kept = {name: environ[name] for name in _KEPT_VARIABLES if environ.get(name)}
+    folders = [*environ.get("PATH", "").split(os.pathsep), *_SYSTEM_PATH]
+    usable = [one for one in dict.fromkeys(folders) if os.path.isabs(one) and Path(one).is_dir()]  # noqa: PTH117
+    return {"PATH": os.pathsep.join(usable), **kept}
+
+
+def seen_by_the_service(planned: Installation, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """All variables that the service will have, as far as they are known here."""
+    given = {name: environ[name] for name in _OF_THE_MANAGER if name in environ}
+    return given | dict(planned.plan.environment)
+
+
+def url_of(program: tuple[str, ...]) -> str | None:
+    """Where a planned command serves; None for another command."""
+    if "--http" not in program[:-1]:
+        return None
+    return f"http://{program[program.index('--http') + 1]}/mcp"
+
+
+def entry_text(entry: Mapping[str, Any]) -> str:
+    """The entry as it stands in a host's file."""
+    return json.dumps({"mcpServers": {"nexus": entry}}, indent=2, ensure_ascii=False)
+
+
+def _absolute(path: Path) -> str:
+    return str(path.expanduser().absolute())
