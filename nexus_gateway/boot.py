@@ -7,7 +7,7 @@ it is up before anything heavy is imported; a call that comes early waits, and i
 import importlib
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import anyio
@@ -20,6 +20,7 @@ from nexus_gateway.settings import Settings
 
 if TYPE_CHECKING:
     from nexus_gateway.reloading import ReadSettings
+    from nexus_gateway.server.health import Health
     from nexus_gateway.server.relay import Relay
 
 FIRST_LIST_PATIENCE_SECONDS = 1.0
@@ -54,43 +55,51 @@ Transport: TypeAlias = Callable[[Server[Any], anyio.Event], Awaitable[None]]
 """Serves hosts until they are gone, or until the event is set."""
 
 
-async def serve(settings: Settings, transport: Transport, read: "ReadSettings | None" = None) -> None:
+async def serve(
+    settings: Settings,
+    transport: Transport,
+    read: "ReadSettings | None" = None,
+    health: "Health | None" = None,
+) -> None:
     """Serve hosts through `transport` until it ends, or SIGINT or SIGTERM comes; leaves no child behind.
 
-    SIGHUP has the configuration taken anew from `read`.
+    A second signal doesn't wait for running requests. SIGHUP has the configuration taken anew from `read`; `health`
+    is told what is still missing.
     """
     late, listed, stop, hosts = _Late(), anyio.Event(), anyio.Event(), Hosts()
     relaying = Relaying(late.get, late.loaded, settings.expose, hosts)
     server = build_server(late.call, on_listed=listed.set, relaying=relaying)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, stop)
+        tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
         tasks.start_soon(hosts.run)
-        tasks.start_soon(_load, settings, hosts, late, listed, read)
+        tasks.start_soon(_load, lambda: running_relay(settings, hosts, read, health), late, listed)
         await transport(server, stop)
         tasks.cancel_scope.cancel()
 
 
-async def _stop_on_signal(stop: anyio.Event) -> None:
+async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
+            if stop.is_set():
+                everything.cancel()
             stop.set()
 
 
 async def _load(
-    settings: Settings, hosts: Hosts, late: _Late, listed: anyio.Event, read: "ReadSettings | None"
+    open_relay: Callable[[], AbstractAsyncContextManager["Relay"]], late: _Late, listed: anyio.Event
 ) -> None:
     with anyio.move_on_after(FIRST_LIST_PATIENCE_SECONDS):
         await listed.wait()
-    async with running_relay(settings, hosts, read) as relay:
+    async with open_relay() as relay:
         late.set(relay)
         await anyio.sleep_forever()
 
 
 @asynccontextmanager
 async def running_relay(
-    settings: Settings, hosts: Hosts, read: "ReadSettings | None" = None
+    settings: Settings, hosts: Hosts, read: "ReadSettings | None" = None, health: "Health | None" = None
 ) -> AsyncIterator["Relay"]:
     """The application with all that answers hosts; imported here, in a worker thread, and nowhere earlier."""
     wiring = await anyio.to_thread.run_sync(importlib.import_module, "nexus_gateway.wiring")
-    async with wiring.open_relay(settings, hosts, read) as relay:
+    async with wiring.open_relay(settings, hosts, read, health) as relay:
         yield relay

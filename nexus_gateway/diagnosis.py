@@ -212,6 +212,30 @@ async def calibration(gateway: Gateway) -> list[Finding]:
     return [Finding("routing", Verdict.NOTE, f"{detail}: {chosen.note}", "nexus-gateway calibrate")]
 
 
+async def state(gateway: Gateway) -> list[Finding]:
+    """What is kept of what the argument model has read, or why nothing is."""
+    try:
+        await gateway.engine.get()
+    except ModelError:
+        return []  # `models` says it
+    report = await gateway.state.report()
+    if report.off:
+        return [Finding("compiled state", Verdict.OK, f"off: {report.off}")]
+    detail = f"{report.blocks} blocks with {report.size_bytes / 1e6:,.1f} MB in {report.directory}"
+    if report.note:
+        detail += f"; {report.note}"
+    faults = [
+        Finding(
+            "compiled state",
+            Verdict.NOTE,
+            f"{kind}, {count} times; the last: {cause}",
+            "nexus-gateway blocks verify, then blocks gc; answers are not affected",
+        )
+        for kind, (count, cause) in report.faults.items()
+    ]
+    return [Finding("compiled state", Verdict.OK, detail), *faults]
+
+
 def programs() -> Iterator[Finding]:
     """Programs that many servers are started with."""
     for name in ("npx", "uvx"):

@@ -3,6 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
@@ -10,16 +11,41 @@ def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
     write_bytes_atomically(path, text.encode(), mode=mode)
 
 
-def write_bytes_atomically(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Write `content` as it is to `path` by renaming a finished temporary file over it. Raises OSError."""
+def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Write a file that nobody has yet, and have it on the disk. Raises OSError, also where there is one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        try:
+            file.write(content)
+            _sync(file)
+            path.chmod(mode)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def write_bytes_atomically(
+    path: Path, content: bytes, *, mode: int = 0o600, is_durable: bool = False
+) -> None:
+    """Write `content` as it is to `path` by renaming a finished temporary file over it. Raises OSError.
+
+    With `is_durable` it is on the disk before the old file goes, so that not even a power cut loses both.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+            if is_durable:
+                _sync(file)
         temporary.chmod(mode)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

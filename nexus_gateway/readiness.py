@@ -31,6 +31,7 @@ class Readiness:
         self._models = models
         self._patience = patience_seconds
         self._heard = False
+        self._compiled = False
 
     async def wait(self, on_progress: ProgressCallback | None = None) -> RoutingIndex:
         """The current index.
@@ -52,12 +53,25 @@ class Readiness:
             raise failure
         return index
 
+    def missing(self) -> list[str]:
+        """What a turn would wait for or do without, for anybody to read: no names, no causes, which the log has.
+
+        The first sync is over once `wait` has returned; models that failed stay on the list.
+        """
+        loading = [f"the {model.what} is loading" for model in self._models if not model.settled]
+        failed = [f"the {model.what} failed; the log has the cause" for model in self._models if model.error]
+        if not self._heard:
+            return ["servers are connecting", *loading, *failed]
+        return loading + failed or ([] if self._compiled else ["tools are being compiled"])
+
     async def _current(self) -> RoutingIndex:
         if not self._heard:
             with anyio.move_on_after(self._patience):
                 await self._fleet.first_sync()
             self._heard = True
-        return await self._indexer.current()
+        index = await self._indexer.current()
+        self._compiled = True
+        return index
 
     async def _report(self, on_progress: ProgressCallback) -> None:
         step = 0

@@ -2,19 +2,22 @@
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 from mcp.server.request_state import AESGCMRequestStateCodec
 
+from adapters.ports import ModelError
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.access.host import HostKey
 from nexus_gateway.app import Gateway, open_gateway
+from nexus_gateway.readiness import Readiness
 from nexus_gateway.reloading import ReadSettings, reload_on_hangup
 from nexus_gateway.routing import feedback
 from nexus_gateway.routing.corrections import Corrections
 from nexus_gateway.routing.feedback import FeedbackStore
 from nexus_gateway.server.handlers import HandlerParts, Handlers
+from nexus_gateway.server.health import Health
 from nexus_gateway.server.hosts import Hosts
 from nexus_gateway.server.large_results import LargeResults
 from nexus_gateway.server.relay import Relay, RelayParts
@@ -27,11 +30,11 @@ from tool_registry.tool import ToolId
 
 @asynccontextmanager
 async def open_relay(
-    settings: Settings, hosts: Hosts, read: ReadSettings | None = None
+    settings: Settings, hosts: Hosts, read: ReadSettings | None = None, health: Health | None = None
 ) -> AsyncIterator[Relay]:
     """Run the application and give its relay. What hosts bring back is sealed under keys of this process.
 
-    With `read` the configuration is read again on SIGHUP.
+    With `read` the configuration is read again on SIGHUP; `health` is told what is still missing.
     """
     set_up_logs(settings.log.level, settings.log.format)
     results = LargeResults(max_tokens=settings.results.max_tokens, keep_seconds=settings.results.keep_seconds)
@@ -59,11 +62,20 @@ async def open_relay(
                 tasks.start_soon(corrections.run)
             if read is not None:
                 tasks.start_soon(reload_on_hangup, read, gateway.reload)
+            if health is not None:
+                tasks.start_soon(_tell_of, gateway.readiness, health)
             try:
                 yield relay
             finally:
                 hosts.follow(lambda _caller: None, lambda _key: None)  # who leaves later is nobody's business
                 tasks.cancel_scope.cancel()
+
+
+async def _tell_of(readiness: Readiness, health: Health) -> None:
+    health.follow(readiness.missing)
+    # Nobody may have asked for a turn yet when a probe asks whether one could run.
+    with suppress(ModelError):  # `missing` tells of it
+        await readiness.wait()
 
 
 def _corrections(settings: Settings) -> Corrections | None:

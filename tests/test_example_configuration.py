@@ -31,7 +31,20 @@ def test_every_commented_setting_is_a_setting(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "section", ["models", "engine", "routing", "turn", "http", "log", "expose", "results", "pins", "feedback"]
+    "section",
+    [
+        "models",
+        "engine",
+        "routing",
+        "turn",
+        "state",
+        "http",
+        "log",
+        "expose",
+        "results",
+        "pins",
+        "feedback",
+    ],
 )
 def test_every_section_is_explained(section):
     assert f"[{section}]" in EXAMPLE.read_text(encoding="utf-8")

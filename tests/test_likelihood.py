@@ -78,25 +78,25 @@ async def test_a_pasted_page_counts_by_its_beginning(engine):
 
 async def test_log_probabilities_are_those_of_decoding_token_by_token(engine):
     def by_hand(context, tokens, target):
-        logits, found = context.decode(tokens, nothing), []
-        for token in target:
-            values = np.array(logits, dtype=np.float64)
-            found.append(values[token] - values.max() - np.log(np.exp(values - values.max()).sum()))
-            logits = context.decode([token], nothing)
+        found = []
+        with context.leased((), nothing, tokens=200, keep=False) as sequence:
+            (logits,) = context.decode(sequence, tokens, nothing)
+            for token in target:
+                values = np.array(logits, dtype=np.float64)
+                found.append(values[token] - values.max() - np.log(np.exp(values - values.max()).sum()))
+                (logits,) = context.decode(sequence, [token], nothing)
         return found
 
     def work(parts):
         head, body, target = (
             parts.prompts.text(text) for text in ("Tools help.", " Ask:", " where is Rome?")
         )
-        parts.context.clear()
         expected = by_hand(parts.context, [*head, *body], target)
-        parts.context.clear()
-        with aside(parts.context, 200) as asked:
+        with aside(parts.context, 200, nothing) as asked:
             return expected, [
-                asked.log_likelihoods(head, body, target, nothing),
-                asked.log_likelihoods(head, body, target, nothing),  # after the kept head
-                asked.log_likelihoods((), [*head, *body], target, nothing),
+                asked.log_likelihoods(head, body, target),
+                asked.log_likelihoods(head, body, target),  # after the kept head
+                asked.log_likelihoods((), [*head, *body], target),
             ]
 
     expected, found = await engine.run(work)
@@ -124,7 +124,7 @@ async def test_the_state_of_the_last_prompt_is_kept(engine):
 
 
 async def test_where_both_do_not_fit_the_last_prompt_goes(smollm):
-    async with open_engine(smollm, EngineOptions(n_ctx=256)) as engine:
+    async with open_engine(smollm, EngineOptions(n_ctx=256, resident_tokens=0)) as engine:
         await engine.complete(prompt("word " * 150), SCHEMA, max_tokens=16)
         scores = await LikelihoodReranker(engine).score(REQUEST, ["forecast " * 100, *TEXTS])
         after = await engine.complete(prompt("word " * 150), SCHEMA, max_tokens=16)

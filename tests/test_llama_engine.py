@@ -1,4 +1,4 @@
-"""The llama.cpp engine: valid JSON within any budget, the same text each time, one call at a time."""
+"""The llama.cpp engine: valid JSON within any budget, and the same text each time."""
 
 import importlib.util
 import json
@@ -201,7 +201,7 @@ async def test_calls_beyond_the_waiting_limit_are_refused(smollm, monkeypatch):
         texts.append((await engine.complete(weather("Weather in Lima?"), WEATHER, max_tokens=32)).text)
 
     async with (
-        open_engine(smollm, EngineOptions(max_waiting=1)) as engine,
+        open_engine(smollm, EngineOptions(concurrency=1, max_waiting=1)) as engine,
         anyio.create_task_group() as tasks,
     ):
         before_decode(monkeypatch, hold)
@@ -440,7 +440,27 @@ def test_equal_segments_give_equal_tokens_in_any_prompt(smollm):
         request = Segment(SegmentKind.REQUEST, "Weather?")
         short = encoder.encode([SYSTEM, TOOL, request]).chunks
         long = encoder.encode([SYSTEM, TOOL, context, request]).chunks
-        assert long == (short[0], long[1], short[1])
+        assert long == (*short[:2], long[2], short[2])
+
+
+def test_the_anchor_is_the_system_s_chunk_and_the_tool_s(smollm):
+    with loaded(smollm) as model:
+        encoder = PromptEncoder(model)
+        other = Segment(SegmentKind.TOOL, "send_mail(to: string)")
+        first, second = (
+            encoder.encode(weather("Weather?")),
+            encoder.encode([SYSTEM, other, *weather("Mail!")[2:]]),
+        )
+        assert first.anchor == encoder.anchor([SYSTEM, TOOL])
+        assert first.anchor.chunks[0] == second.anchor.chunks[0]
+        assert first.anchor.chunks[1] != second.anchor.chunks[1]
+        spelled = [model.detokenise(chunk).decode() for chunk in first.chunks]
+        assert SYSTEM.text in spelled[0]
+        assert TOOL.text in spelled[1]
+        assert "Weather?" in spelled[2]
+        alone = encoder.encode(weather("Weather?")[:1] + weather("Weather?")[2:])
+        assert len(alone.anchor.chunks) == 1
+        assert encoder.encode([Segment(SegmentKind.REQUEST, "Weather?")]).anchor.chunks == ()
 
 
 def test_a_model_hash_tells_files_apart(tmp_path):

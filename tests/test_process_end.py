@@ -160,7 +160,7 @@ def test_a_gateway_that_gets_a_signal_before_anything_else_leaves_nothing(start)
 
 def test_ctrl_c_in_an_http_gateway_during_a_call_ends_all(start):
     port = free_port()
-    host = start("serve", "--http", f"127.0.0.1:{port}")
+    host = start("serve", "--http", f"127.0.0.1:{port}", toml="http = { drain_seconds = 0.1 }")
     host.sleepers(1)
     with closing(HTTPConnection("127.0.0.1", port)) as connection:
         connection.request("POST", "/mcp", **in_the_modern_era(host.call("forking/hold")))

@@ -1,6 +1,7 @@
 """From what a reading model finds to arguments: values as they stand, and which argument gets which part of a text."""
 
 import math
+from datetime import date
 
 import pytest
 from support.making_tools import STRING, compiled
@@ -18,6 +19,7 @@ from tool_registry.question import Leaf, question
 
 pytestmark = pytest.mark.anyio
 
+TODAY = date(2026, 11, 30)
 INTEGER = {"type": "integer"}
 NUMBER = {"type": "number"}
 NUMBERS = {"type": "array", "items": NUMBER}
@@ -29,7 +31,7 @@ def stated(schema, text, said, *, kind=GroundKind.SPAN):
     leaf = Leaf(("it",), schema, True)
     asked = question("tool", leaf, text)
     reading = said if isinstance(said, Reading) else found(text, said, asked.options)
-    return candidates(leaf, asked, reading, StatedText.of(text, kind))
+    return candidates(leaf, asked, reading, StatedText.of(text, kind, TODAY))
 
 
 def value(schema, text, said):
@@ -163,7 +165,7 @@ def test_a_required_number_may_be_any_that_stands_there_if_the_model_names_none(
             Leaf(("it",), INTEGER, False),
             question("tool", Leaf(("it",), INTEGER, False), ""),
             silent,
-            StatedText.of("between 5 and 12", GroundKind.SPAN),
+            StatedText.of("between 5 and 12", GroundKind.SPAN, TODAY),
         )
         == []
     ), "an optional one may not"
@@ -190,7 +192,7 @@ COPY = compiled("fs", "copy", "", {"source": STRING, "target": STRING}, ["source
 
 async def read(tool, request, said, context=""):
     reader = said if isinstance(said, ScriptedReader) else ScriptedReader(said)
-    return await read_arguments(reader, tool, request, context), reader
+    return await read_arguments(reader, tool, request, context, TODAY), reader
 
 
 def by_name(done):

@@ -12,7 +12,7 @@ from support.raw_context import BATCH, raw_context, raw_model
 from support.tiny_models import TINY, WINDOW, write_tiny_model
 
 from adapters.llama_cpp import facts as facts_module
-from adapters.llama_cpp import library
+from adapters.llama_cpp.cache_types import type_name
 from adapters.llama_cpp.facts import bytes_per_token, runtime_facts
 from adapters.llama_cpp.options import EngineOptions
 from tool_registry.blocks.kind import StateKind
@@ -70,7 +70,7 @@ def test_what_moves_numbers_or_layout_makes_other_facts(tmp_path):
     path = write_tiny_model(tmp_path, "dense")
     with facts_of(path) as facts:
         with facts_of(path, EngineOptions(flash_attention=False), flash=False) as other:
-            assert differing(facts, other) == {"transposed_values"}
+            assert differing(facts, other) == {"transposed_values", "value_type"}
         with facts_of(path, EngineOptions(n_gpu_layers=3)) as other:
             assert differing(facts, other) == {"device"}
         with facts_of(path, unified=False, n_ctx=6 * 256) as other:
@@ -92,11 +92,8 @@ def test_threads_move_no_bit_of_a_state_and_are_no_fact(tmp_path):
 def test_types_are_those_that_a_context_writes(tmp_path):
     with raw_model(write_tiny_model(tmp_path, "dense")) as model, raw_context(model) as context:
         facts, (section,) = runtime_facts(model, context.handle, DEFAULT), context.shape().sections
-        names = (f"GGML_TYPE_{name.upper()}" for name in (facts.key_type, facts.value_type))
-        assert [getattr(library.llama(), name) for name in names] == [
-            section.keys[0].type,
-            section.values[0].type,
-        ]
+        written = (section.keys[0].type, section.values[0].type)
+        assert (facts.key_type, facts.value_type) == tuple(map(type_name, written)) == ("f16", "bf16")
 
 
 def test_words_name_window_positions_and_layers(tmp_path):

@@ -13,6 +13,7 @@ from nexus_gateway.settings import (
     ModelSettings,
     SettingsDiff,
     SettingsError,
+    StateSettings,
     default_config_file,
     diff,
     load_settings,
@@ -98,6 +99,9 @@ def test_every_setting_of_the_file_reaches_the_snapshot(load, tmp_path):
         host = "0.0.0.0"
         port = 0
         token_env = "TOKEN"
+        token_file = "own/token"
+        token_keyring = "box/token"
+        drain_seconds = 7
         allowed_hosts = ["gateway.example"]
         allowed_origins = ["https://app.example"]
         max_body_bytes = 1000
@@ -120,6 +124,9 @@ def test_every_setting_of_the_file_reaches_the_snapshot(load, tmp_path):
         "0.0.0.0",
         0,
         "TOKEN",
+        str(tmp_path / "own" / "token"),
+        "box/token",
+        7.0,
         ("gateway.example",),
         ("https://app.example",),
         1000,
@@ -421,3 +428,9 @@ def test_feedback_is_kept_only_if_somebody_says_so(load):
     assert load("").settings.feedback.keep is False
     chosen = load("[feedback]\nkeep = true\nmax_entries = 10").settings.feedback
     assert (chosen.keep, chosen.max_entries) == (True, 10)
+
+
+def test_state_is_kept_unless_somebody_says_otherwise(load):
+    assert load("").settings.state == StateSettings()
+    chosen = load('[state]\nenabled = false\ntool_text = "schema"\ndisk_mb = 2048').settings.state
+    assert (chosen.enabled, chosen.tool_text, chosen.disk_mb) == (False, "schema", 2048)

@@ -51,15 +51,16 @@ def saved(context, text=TEXT):
     return context.read(0), len(tokens)
 
 
-def made_blob(positions, *, streams=1, layers=1, row=4, transposed=0, values=True):
+def made_blob(positions, *, streams=1, layers=1, row=4, transposed=0, values=True, value_type=F16):
     """A state as the layout says, of zeros."""
     count = len(positions)
     parts = [struct.pack("<IiII", MAGIC, 0, streams, count)]
     parts += [struct.pack("<iIi", position, 1, 0) for position in positions]
     parts.append(struct.pack("<II", transposed, layers))
     rows = struct.pack("<iQ", F16, row) + bytes(row * count)
+    value_rows = struct.pack("<iQ", value_type, row) + bytes(row * count)
     columns = struct.pack("<iII", F16, 2, row // 2) + bytes(row * count)
-    parts += [rows] * layers + [columns if transposed else rows] * (layers if values else 0)
+    parts += [rows] * layers + [columns if transposed else value_rows] * (layers if values else 0)
     return b"".join([*parts, bytes(4 * (streams - 1))])
 
 
@@ -186,8 +187,9 @@ def test_a_state_elsewhere_or_too_long_or_for_no_sequence_is_refused(opened):
     assert context.write(1, data, shape, start=1) is None
     assert small.write(2, data, shape) is None
     assert small.write(-1, data, shape) is None
-    row = shape.sections[0].keys[0].size
-    beyond = made_blob(range(small.size, small.size + 2), layers=4, row=row)
+    (section,) = shape.sections
+    row, value_type = section.keys[0].size, section.values[0].type
+    beyond = made_blob(range(small.size, small.size + 2), layers=4, row=row, value_type=value_type)
     assert parse_state(beyond, shape).tokens == 2
     assert small.write(0, beyond, shape) is None
 

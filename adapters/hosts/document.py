@@ -6,15 +6,17 @@ as it was, or nothing is returned.
 
 import codecs
 import tomllib
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.hosts import json_edit, toml_edit
 from adapters.hosts.json_text import JsonSyntaxError, dotted
 from adapters.hosts.jsonc import decode_jsonc, value_at
 from adapters.hosts.known import Dialect, Pointer
+
+DEEPEST = 100
+"""Levels of objects and lists in a file: far more than any host writes, and few enough for all that recurses."""
 
 
 class HostFileError(ValueError):
@@ -35,9 +37,9 @@ class HostDocument:
     dialect: Dialect
     pointer: Pointer
     bom: bytes
-    text: str
-    document: Mapping[str, Any]
-    servers: Mapping[str, Any]
+    text: str = field(repr=False)  # as all that follows: may hold secrets
+    document: Mapping[str, Any] = field(repr=False)
+    servers: Mapping[str, Any] = field(repr=False)
 
     def written(self, name: str) -> str | None:
         """The text of a server's entry; None where it can't be moved by itself."""
@@ -61,19 +63,19 @@ class HostDocument:
 
         Args:
             name: of the gateway's entry; None where it is gone.
-            back: texts of entries by name; those that are there already stay as they are now.
+            back: texts of entries by name; those that are there already, and not the gateway, stay as they are now.
             made_servers: the object of servers was made for the gateway: it goes if it is left empty.
 
         Raises:
             HostFileError: the file can't be changed.
         """
-        missing = {one: written for one, written in back.items() if one not in self.servers}
         kept = {one: entry for one, entry in self.servers.items() if one != name}
+        missing = {one: written for one, written in back.items() if one not in kept}
         values = {one: self._value(one, written) for one, written in missing.items()}
         try:
             text = self._given_back(name, missing)
             if made_servers and not kept and not missing and self.dialect is not Dialect.TOML:
-                text = json_edit.remove_member(text, self.pointer[:-1], self.pointer[-1])
+                text = json_edit.remove_members(text, self.pointer[:-1], self.pointer[-1:])
         except (KeyError, TypeError) as error:
             raise HostFileError(
                 f"the file can't be changed by itself at {error}; change it by hand"
@@ -88,12 +90,9 @@ class HostDocument:
             for position, one in enumerate(moved):
                 text = toml_edit.remove_table(text, (*self.pointer, one), "" if position else table)
             return text if moved else toml_edit.append_table(text, table)
-        if json_edit.is_blank(text):
-            text += "{}\n"
         if not moved:
-            return json_edit.insert_member(text, self.pointer, name, dict(entry))
-        for one in moved[1:]:
-            text = json_edit.remove_member(text, self.pointer, one)
+            return json_edit.insert_member(json_edit.with_object(text), self.pointer, name, dict(entry))
+        text = json_edit.remove_members(text, self.pointer, moved[1:])
         written = json_edit.render_in_place(text, self.pointer, moved[0], dict(entry))
         return json_edit.replace_member(text, self.pointer, moved[0], [(name, written)])
 
@@ -101,16 +100,16 @@ class HostDocument:
         text = self.text
         if self.dialect is Dialect.TOML:
             newline = toml_edit.newline_of(text)
-            tables = newline.join(missing.values())
+            tables = newline.join(_ended(one, newline) for one in missing.values())
             if name is not None:
                 return toml_edit.remove_table(text, (*self.pointer, name), tables)
             return toml_edit.append_table(text, tables) if tables else text
         if name is not None and missing:
             return json_edit.replace_member(text, self.pointer, name, list(missing.items()))
         if name is not None:
-            return json_edit.remove_member(text, self.pointer, name)
-        if missing and json_edit.is_blank(text):
-            text += "{}\n"
+            return json_edit.remove_members(text, self.pointer, [name])
+        if missing:
+            text = json_edit.with_object(text)
         for one, written in missing.items():
             text = json_edit.insert_member(text, self.pointer, one, self._value(one, written))
         return text
@@ -146,6 +145,7 @@ def read_document(raw: bytes, dialect: Dialect, pointer: Pointer) -> HostDocumen
     document = _parsed(text, dialect)
     if not isinstance(document, dict):
         raise HostFileError("expected an object at the top of the file")
+    _require_shallow(document)
     servers = value_at(document, pointer)
     if servers is None:
         servers = {}
@@ -161,7 +161,7 @@ def _parsed(text: str, dialect: Dialect) -> Any:
     if dialect is Dialect.TOML:
         try:
             return tomllib.loads(text)
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
             raise HostFileError(f"no valid TOML: {error}") from None
     if not text.strip() or (dialect is Dialect.JSONC and json_edit.is_blank(text)):
         return {}
@@ -170,6 +170,26 @@ def _parsed(text: str, dialect: Dialect) -> Any:
     except JsonSyntaxError as error:
         place = "" if error.line is None else f"line {error.line}, "
         raise HostFileError(f"{place}{error}") from None
+
+
+def _ended(table: str, newline: str) -> str:
+    """A table that may have stood at the end of its file, with the end of its last line."""
+    return table if table.endswith("\n") else table + newline
+
+
+def _require_shallow(document: Mapping[str, Any]) -> None:
+    level: list[Any] = [document]
+    for _ in range(DEEPEST):
+        level = [one for value in level for one in _children(value)]
+        if not level:
+            return
+    raise HostFileError(f"the document is nested more than {DEEPEST} levels deep; change it by hand")
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _require_room(document: Mapping[str, Any], pointer: Pointer) -> None:
@@ -185,12 +205,9 @@ def _require_room(document: Mapping[str, Any], pointer: Pointer) -> None:
 
 def _without(document: Mapping[str, Any], pointer: Pointer) -> Any:
     """A document without its servers; objects that only lead there are absent."""
-    copy = deepcopy(dict(document))
-    trail = [copy]
-    for part in pointer[:-1]:
-        trail.append(trail[-1].get(part) or {})
-    trail[-1].pop(pointer[-1], None)
-    for depth in range(len(pointer) - 1, 0, -1):
-        if not trail[depth]:
-            trail[depth - 1].pop(pointer[depth - 1], None)
+    copy = dict(document)
+    if pointer[1:] and pointer[0] in copy:
+        copy[pointer[0]] = _without(copy[pointer[0]], pointer[1:])
+    if not pointer[1:] or not copy.get(pointer[0]):
+        copy.pop(pointer[0], None)
     return copy

@@ -5,14 +5,18 @@ Knows the keys that hosts have for the same thing. Does not read files, and expa
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from adapters.hosts.known import Host
 
 _DOLLAR = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
+_LOCAL = re.compile(r"[^/]*//(?:localhost|127\.|\[::1\])")
 _FILTERS = ("includeTools", "excludeTools", "enabled_tools", "disabled_tools", "disabledTools", "alwaysAllow")
 """What hosts have of their own to narrow a server's tools; the gateway has `enabled_tools` of a server."""
+_LOGINS = ("oauth", "headersHelper", "authProviderType")
+"""What makes a host log in to a server by itself."""
+_CODEX_KINDS = {"http_headers": dict, "env_http_headers": dict, "env_vars": list, "bearer_token_env_var": str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class Translated:
         notes: what the host did with it and the gateway does not.
     """
 
-    entry: dict[str, Any]
+    entry: dict[str, Any] = field(repr=False)  # may hold secrets
     disabled: bool = False
     refusal: str = ""
     notes: tuple[str, ...] = ()
@@ -36,7 +40,9 @@ def translate(host: Host, written: object) -> Translated:
     """One entry of a host in the gateway's keys."""
     if not isinstance(written, Mapping):
         return Translated({}, refusal="the entry is not an object")
-    entry = dict(written)
+    entry = {key: value for key, value in written.items() if value is not None}
+    if wrong := [key for key, kind in _CODEX_KINDS.items() if not isinstance(entry.get(key, kind()), kind)]:
+        return Translated({}, refusal=f"{', '.join(wrong)} is not what Codex writes there")
     disabled = entry.get("disabled") is True or entry.get("enabled") is False
     entry.pop("enabled", None)
     _one_command(entry)
@@ -74,17 +80,15 @@ def _one_url(host: Host, entry: dict[str, Any]) -> None:
 
 def _headers_of_codex(entry: dict[str, Any]) -> None:
     """Codex names variables instead of writing `${VAR}`; they stay names here too."""
-    headers = dict(entry.pop("http_headers", None) or {})
-    headers |= {
-        name: f"${{{variable}}}" for name, variable in (entry.pop("env_http_headers", None) or {}).items()
-    }
-    if bearer := entry.pop("bearer_token_env_var", None):
+    headers = dict(entry.pop("http_headers", {}))
+    headers |= {name: f"${{{variable}}}" for name, variable in entry.pop("env_http_headers", {}).items()}
+    if bearer := entry.pop("bearer_token_env_var", ""):
         headers["Authorization"] = f"Bearer ${{{bearer}}}"
-    if headers:
-        entry["headers"] = headers | dict(entry.get("headers") or {})
-    passed = [name for name in entry.pop("env_vars", None) or () if isinstance(name, str)]
-    if passed:
-        entry["env"] = {name: f"${{{name}:-}}" for name in passed} | dict(entry.get("env") or {})
+    passed = {name: f"${{{name}:-}}" for name in entry.pop("env_vars", ()) if isinstance(name, str)}
+    for key, added in (("headers", headers), ("env", passed)):
+        own = entry.get(key) or {}
+        if added and isinstance(own, dict):  # anything else is a fault that is told with the entry
+            entry[key] = added | own
 
 
 def _braced(value: Any) -> Any:
@@ -99,13 +103,18 @@ def _braced(value: Any) -> Any:
 def _refusal(host: Host, entry: Mapping[str, Any]) -> str:
     if "envFile" in entry:
         return "its envFile is read by the host alone; write the variables under env"
+    if logins := [key for key in _LOGINS if entry.get(key)]:
+        return f"the host logs in to it ({', '.join(logins)}), which the gateway can't"
     if host.source and not {"command", "url"} & entry.keys():
         return f"it is an extension of {host.title}, which starts it"
     return ""
 
 
 def _notes(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    filters = [key for key in _FILTERS if entry.get(key)]
-    if not filters:
-        return ()
-    return (f"{', '.join(filters)} has no effect there: write enabled_tools of the server in nexus.toml",)
+    notes: list[str] = []
+    if filters := [key for key in _FILTERS if entry.get(key)]:
+        listed = ", ".join(filters)
+        notes.append(f"{listed} has no effect there: write enabled_tools of the server in nexus.toml")
+    if _LOCAL.match(str(entry.get("url") or "//localhost")) is None and not entry.get("headers"):
+        notes.append("if the host has logged in to it (OAuth), it needs a header behind the gateway")
+    return tuple(notes)

@@ -6,7 +6,7 @@ document's value before and after.
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,10 +44,7 @@ def render(value: Any, style: Style, base: str) -> str:
 
 def replace_member(text: str, pointer: Pointer, name: str, members: Sequence[Rendered]) -> str:
     """Put members in the place of one that is there."""
-    span = _existing(text, pointer)
-    old = span.named(name)
-    if old is None:
-        raise KeyError(name)
+    old = _named(_existing(text, pointer), name)
     style = style_of(text)
     between = f",{style.newline}{_indent_of(text, old.start)}" if _begins_line(text, old.start) else ", "
     written = between.join(f"{_key(new)}: {value}" for new, value in members)
@@ -67,27 +64,25 @@ def insert_member(text: str, pointer: Pointer, name: str, value: Any) -> str:
 
 def render_in_place(text: str, pointer: Pointer, name: str, value: Any) -> str:
     """A value as it would stand in the place of a member that is there."""
-    old = _existing(text, pointer).named(name)
-    if old is None:
-        raise KeyError(name)
+    old = _named(_existing(text, pointer), name)
     if not _begins_line(text, old.start):
         return json.dumps(value, ensure_ascii=False)
     return render(value, style_of(text), _indent_of(text, old.start))
 
 
-def remove_member(text: str, pointer: Pointer, name: str) -> str:
-    """Take a member out, with its comma, and with its lines where nothing else is on them."""
+def remove_members(text: str, pointer: Pointer, names: Sequence[str]) -> str:
+    """Take members out, with their commas, and with their lines where nothing else is on them."""
     span = _existing(text, pointer)
-    old = span.named(name)
-    if old is None:
-        raise KeyError(name)
-    cuts = [_cut(text, old)]
-    before = _before(span.members, old)
-    if old.comma is None and before is not None and before.comma is not None:
-        cuts.append((before.comma, before.comma + 1))
-    for start, end in sorted(cuts, reverse=True):
-        text = text[:start] + text[end:]
-    return text
+    gone = [_named(span, name) for name in names]
+    staying = [member for member in span.members if member not in gone]
+    cuts = [_cut(text, member) for member in gone]
+    if gone and staying and span.members[-1].comma is None and (comma := staying[-1].comma) is not None:
+        cuts.append((comma, comma + 1))
+    kept, at = "", 0
+    for start, end in sorted(cuts):
+        kept += text[at : max(at, start)]
+        at = max(at, end)
+    return kept + text[at:]
 
 
 def member_text(text: str, pointer: Pointer, name: str) -> str | None:
@@ -109,6 +104,13 @@ def _existing(text: str, pointer: Pointer) -> ObjectSpan:
     if span is None:
         raise KeyError(".".join(pointer))
     return span
+
+
+def _named(span: ObjectSpan, name: str) -> Member:
+    member = span.named(name)
+    if member is None:
+        raise KeyError(name)
+    return member
 
 
 def _append(text: str, span: ObjectSpan, name: str, value: Any) -> str:
@@ -146,11 +148,6 @@ def _cut(text: str, member: Member) -> tuple[int, int]:
     return start, end + len(text[end:]) - len(text[end:].lstrip(" \t"))
 
 
-def _before(members: Iterable[Member], member: Member) -> Member | None:
-    earlier = [one for one in members if one.start < member.start]
-    return earlier[-1] if earlier else None
-
-
 def _begins_line(text: str, position: int) -> bool:
     line = text.rfind("\n", 0, position) + 1
     return line > 0 and not text[line:position].strip()
@@ -164,6 +161,13 @@ def _indent_of(text: str, position: int) -> str:
 
 def _key(name: str) -> str:
     return json.dumps(name, ensure_ascii=False)
+
+
+def with_object(text: str) -> str:
+    """The text, with an empty object behind its comments where it has no value."""
+    if not is_blank(text):
+        return text
+    return text + (style_of(text).newline if text.strip() and not text.endswith("\n") else "") + "{}\n"
 
 
 def is_blank(text: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 JsonPath: TypeAlias = tuple[str | int, ...]
 """Member names and array positions that lead from the top of a document to a value."""
 
-_LEXEME = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_LEXEME = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _SHOWN_CHARACTERS = 100
 

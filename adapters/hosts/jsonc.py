@@ -8,15 +8,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from adapters.hosts.json_text import JsonSyntaxError, decode_json
 
-_STRING = r'"(?:[^"\\]|\\.)*"'
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'
 _COMMENT = re.compile(rf"({_STRING})|//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _TRAILING_COMMA = re.compile(rf"({_STRING})|,(?=\s*[}}\]])", re.DOTALL)
-_LEXEME = re.compile(rf'{_STRING}|[{{}}\[\],:]|[^\s{{}}\[\],:"]+', re.DOTALL)
+_BLANKS = re.compile(r"[ \t\r\n]*")
 _NO_LINE_BREAK = re.compile(r"[^\r\n]")
+_DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,23 +71,20 @@ def without_comments(text: str) -> str:
     return _without(_COMMENT, text)
 
 
-def comments(text: str) -> tuple[tuple[int, int], ...]:
-    """Where the comments of a text are."""
-    return tuple(match.span() for match in _COMMENT.finditer(text) if match[1] is None)
-
-
+@lru_cache(maxsize=2)
 def object_at(text: str, pointer: tuple[str, ...]) -> ObjectSpan | None:
     """Where an object of a *valid* document stands; None where there is none at this place."""
     bare = without_comments(text)
-    start = bare.find("{")
-    if start < 0 or bare[:start].strip():
+    plain = _without(_TRAILING_COMMA, bare)
+    start = _behind_blanks(bare, 0)
+    if bare[start : start + 1] != "{":
         return None
-    span = _object(bare, start)
+    span = _object(bare, plain, start)
     for part in pointer:
         member = span.named(part)
         if member is None or bare[member.value_start] != "{":
             return None
-        span = _object(bare, member.value_start)
+        span = _object(bare, plain, member.value_start)
     return span
 
 
@@ -98,33 +97,24 @@ def value_at(document: Any, pointer: tuple[str, ...]) -> Any:
     return document
 
 
-def _object(bare: str, start: int) -> ObjectSpan:
-    """The members of the object whose brace is at `start`."""
+def _object(bare: str, plain: str, start: int) -> ObjectSpan:
+    """The members of the object whose brace is at `start`; `plain` is `bare` without trailing commas."""
     members: list[Member] = []
-    depth, name, begun, value_start = 0, "", -1, -1
-    for match in _LEXEME.finditer(bare, start):
-        lexeme, here = match[0], match.start()
-        if lexeme in "}]":
-            depth -= 1
-            if depth == 0:
-                return ObjectSpan(start, match.end(), tuple(members))
-        if depth == 1 and begun < 0 and lexeme[0] == '"':
-            name, begun = json.loads(lexeme), here
-            continue
-        if depth == 1 and begun >= 0 and value_start < 0 and lexeme != ":":
-            value_start = here
-        if lexeme in "{[":
-            depth += 1
-        if depth == 1 and lexeme == "," and members:
-            members[-1] = _with_comma(members[-1], here)
-        elif depth == 1 and value_start >= 0:
-            members.append(Member(name, begun, value_start, match.end()))
-            begun = value_start = -1
-    raise JsonSyntaxError("an object is never closed")
+    at = _behind_blanks(bare, start + 1)
+    while bare[at] != "}":
+        name, colon = _DECODER.raw_decode(plain, at)
+        value_start = _behind_blanks(bare, bare.index(":", colon) + 1)
+        _, end = _DECODER.raw_decode(plain, value_start)
+        comma = _behind_blanks(bare, end)
+        has_comma = bare[comma] == ","
+        members.append(Member(name, at, value_start, end, comma if has_comma else None))
+        at = _behind_blanks(bare, comma + 1) if has_comma else comma
+    return ObjectSpan(start, at + 1, tuple(members))
 
 
-def _with_comma(member: Member, comma: int) -> Member:
-    return Member(member.name, member.start, member.value_start, member.end, comma)
+def _behind_blanks(text: str, start: int) -> int:
+    match = _BLANKS.match(text, start)
+    return match.end() if match else start
 
 
 def _without(pattern: re.Pattern[str], text: str) -> str:

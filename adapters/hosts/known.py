@@ -1,6 +1,6 @@
 """Which hosts there are, and where each keeps its servers on macOS, Linux and Windows: one table.
 
-Knows places and formats. Reads nothing but the names of profile folders.
+Knows places and formats. Reads nothing but the names of profile folders, and where links lead.
 """
 
 from collections.abc import Iterator, Mapping
@@ -64,6 +64,11 @@ class Host:
     source: str | None = None
     in_project: bool = False
 
+    @property
+    def comes_with_project(self) -> bool:
+        """Whether its file comes with the project, from whoever wrote that: nothing in it is started unasked."""
+        return self.linux.startswith("{project}")
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -79,6 +84,11 @@ class Place:
     pointer: Pointer
     label: str
     standard: bool = True
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """What names it on a command line."""
+        return (self.host.id,) if self.standard else (self.host.id, "--file", str(self.file))
 
 
 def _everywhere(place: str) -> tuple[str, str, str]:
@@ -208,9 +218,15 @@ def standard_place(host: Host, machine: Machine) -> Place:
 def place_in(host: Host, file: Path, machine: Machine) -> Place:
     """A file that was named by hand, in the host's format; its own file where it is that one."""
     standard = standard_place(host, machine)
-    if file == standard.file:
+    if file.resolve() == standard.file.resolve():
         return standard
-    return Place(host, file, standard.pointer, f"{host.title} ({file.name})", standard=False)
+    return Place(
+        host,
+        file.parent.resolve() / file.name,
+        standard.pointer,
+        f"{host.title} ({file.name})",
+        standard=False,
+    )
 
 
 def all_places(machine: Machine) -> Iterator[Place]:

@@ -31,6 +31,7 @@ _KINDS = {
 }
 _PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
 _VARIABLE = re.compile(r"(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)  # `env:` is VS Code's
+_FILLED_IN = frozenset({"workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator"})
 _JSON_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -135,7 +136,9 @@ def expand(text: str, environ: Mapping[str, str]) -> tuple[str, tuple[str, ...]]
                 )
             return match[0]
         name, default = variable[1], variable[2]
-        if name not in environ and default is None:
+        if name in _FILLED_IN and name not in environ:
+            faults.append(f"${{{name}}} is filled in by the host alone; write out what it stands for")
+        elif name not in environ and default is None:
             faults.append(
                 f"the environment variable {name} is not set; set it, or write ${{{name}:-default}}"
             )

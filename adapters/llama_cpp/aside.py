@@ -1,36 +1,36 @@
-"""How likely texts are: asked on a sequence beside the live one, which stays as it is.
+"""How likely texts are: asked on a sequence of their own, which is gone afterwards.
 
-Knows a context and tokens; knows no texts. Not thread-safe, as the context: for the worker that owns it.
+Knows a context and tokens; knows no texts. For one thread; others may decode on the same context meanwhile.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adapters.llama_cpp.context import Context
+from adapters.llama_cpp.context import Between, Context
+from adapters.llama_cpp.sequences import LiveSequence
 
 
 @contextmanager
-def aside(context: Context, room: int) -> Iterator["Aside"]:
-    """An empty sequence beside the live one, for at most `room` tokens at a time; emptied at the end."""
-    context.make_room(room)
-    try:
-        yield Aside(context)
-    finally:
-        context.drop_aside(0)
+def aside(context: Context, room: int, between: Between) -> Iterator["Aside"]:
+    """An empty sequence for at most `room` tokens at a time; waits for them. Raises ModelUnusable."""
+    with context.leased((), between, tokens=room, keep=False) as sequence:
+        yield Aside(context, sequence, between)
 
 
 class Aside:
     """Texts that are weighed, not continued: a head that several share, and what follows it each time."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, sequence: LiveSequence, between: Between) -> None:
         self._context = context
+        self._sequence = sequence
+        self._between = between
         self._head: tuple[int, ...] = ()
 
     def log_likelihoods(
-        self, head: Sequence[int], body: Sequence[int], target: Sequence[int], between: Callable[[], None]
+        self, head: Sequence[int], body: Sequence[int], target: Sequence[int]
     ) -> NDArray[np.float32]:
         """The natural logarithm of the probability of each target token, given head, body and the targets before it.
 
@@ -38,33 +38,25 @@ class Aside:
             head: decoded once for calls in a row that have the same.
             body: at least one token.
             target: at least one token.
-            between: runs before each decode and may raise.
 
         Returns:
             Shape (target tokens,).
         """
-        self._rewind(tuple(head), between)
+        self._rewind(tuple(head))
         tokens = [*body, *target[:-1]]
-        found: list[float] = []
-        for start in range(0, len(tokens), self._context.batch_size):
-            between()
-            part = tokens[start : start + self._context.batch_size]
-            first = max(start, len(body) - 1)  # the token that the first of this part's targets follows
-            outputs = max(0, start + len(part) - first)
-            self._context.decode_aside(part, len(head) + start, outputs)
-            for place in range(first, start + len(part)):
-                found.append(_log_probability(self._context.logits(place - start), target[len(found)]))
+        logits = self._context.decode(self._sequence, tokens, self._between, outputs=len(target), fresh=True)
+        found = [_log_probability(row, token) for row, token in zip(logits, target, strict=True)]
         return np.asarray(found, dtype=np.float32)
 
-    def _rewind(self, head: tuple[int, ...], between: Callable[[], None]) -> None:
+    def _rewind(self, head: tuple[int, ...]) -> None:
         """Leave the head alone in the sequence."""
-        if head == self._head and self._context.drop_aside(len(head)):
+        keep = 1 if head else 0
+        if head == self._head and self._context.trim(self._sequence, keep):
             return
-        self._context.drop_aside(0)
+        self._context.trim(self._sequence, 0)
         self._head = ()
-        for start in range(0, len(head), self._context.batch_size):
-            between()
-            self._context.decode_aside(head[start : start + self._context.batch_size], start, 0)
+        if head:
+            self._context.decode(self._sequence, head, self._between, outputs=0, fresh=True)
         self._head = head
 
 

@@ -1,38 +1,47 @@
-"""The argument engine on llama.cpp: an asynchronous face before one worker that owns the context.
+"""The argument engine on llama.cpp: an asynchronous face before worker threads that share a context.
 
-Every native call runs in a worker thread, one call at a time. Cancelling a call stops it before its next
-batch; the cache stays usable. Callers set deadlines. Knows no tools, servers or turns.
+Each completion runs in a thread of its own; they take turns at the context batch by batch. Cancelling a call stops
+it before its next batch; the cache stays usable. Callers set deadlines. Knows no tools, servers or turns.
 """
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
 from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
-from numpy.typing import NDArray
 
 from adapters.llama_cpp import library
+from adapters.llama_cpp.completing import complete_on, read_chunks
 from adapters.llama_cpp.context import Context
+from adapters.llama_cpp.desk import Desk
+from adapters.llama_cpp.facts import bytes_per_token, runtime_facts
 from adapters.llama_cpp.model import Model, load_model
 from adapters.llama_cpp.options import EngineOptions
 from adapters.llama_cpp.prompt import Prompt, PromptEncoder
-from adapters.llama_cpp.token_mask import MaskCompiler, TokenMask
-from adapters.llama_cpp.writer import Written, write_value
+from adapters.llama_cpp.token_mask import MaskCompiler
 from adapters.ports import Completion, ModelProgress, ModelUnusable, Segment
 from adapters.schema_check import is_valid_text, value_validator
+from adapters.state_port import Anchor, StatePayload
+from tool_registry.blocks.descriptor import RuntimeFacts
 
 _PROGRESS_STEP = 0.05
+_TOKENISING = 4
+"""Threads that make tokens beside those of completions."""
 
 ResultT = TypeVar("ResultT")
 
 
+class _StandBack(Exception):  # noqa: N818 - not an error: background work makes room and begins anew
+    """A completion came."""
+
+
 @dataclass(slots=True, eq=False)
 class EngineParts:
-    """What the worker owns."""
+    """What the worker threads share."""
 
     model: Model
     context: Context
@@ -46,13 +55,16 @@ class EngineParts:
 
 
 class LlamaEngine:
-    """One model, one context, one call at a time; further calls wait in order. Made by `open_engine`."""
+    """One model and one context; a `StatefulEngine`. Made by `open_engine`."""
 
-    def __init__(self, parts: EngineParts, options: EngineOptions, worker: CapacityLimiter) -> None:
-        self._parts: EngineParts | None = parts
-        self._options = options
-        self._worker = worker
+    def __init__(self, parts: EngineParts, options: EngineOptions) -> None:
+        self._parts = parts
         self._name = parts.model.path.name
+        self._facts = runtime_facts(parts.model, parts.context.handle, options)
+        self._desk = Desk(self._name, options.concurrency, options.max_waiting)
+        self._workers = CapacityLimiter(options.concurrency)
+        self._tokenisers = CapacityLimiter(_TOKENISING)
+        self._saver = CapacityLimiter(1)
         attention = "flash" if options.flash_attention else "plain"
         self._identity = f"{parts.model.identity} {library.build()} {attention}-attention"
 
@@ -63,79 +75,163 @@ class LlamaEngine:
 
     @property
     def holds_local_state(self) -> bool:
-        """True: the cache keeps the last prompt."""
+        """True: the context keeps prompts until it needs their room."""
         return True
 
+    @property
+    def facts(self) -> RuntimeFacts:
+        """What must agree before a saved state is put back."""
+        return self._facts
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Of a saved state; 0 where nothing can be kept."""
+        context = self._parts.context
+        if context.shape is None or not context.reuse.boundary:
+            return 0.0
+        return bytes_per_token(self._parts.model)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a completion runs or waits."""
+        return self._desk.calls > 0
+
+    async def anchor(self, segments: Sequence[Segment]) -> Anchor:
+        """The chunks of system and tool as `complete` decodes them. Raises ModelUnusable."""
+        with self._desk.background():
+            return await to_thread.run_sync(
+                self._parts.prompts.anchor, tuple(segments), limiter=self._tokenisers
+            )
+
+    def live_tokens(self, anchor: Anchor) -> int:
+        """How many of the anchor's leading tokens are in the context."""
+        return 0 if self._desk.closed else self._parts.context.live_tokens(anchor.chunks)
+
     async def complete(
-        self, segments: Sequence[Segment], schema: Mapping[str, Any], *, max_tokens: int
+        self,
+        segments: Sequence[Segment],
+        schema: Mapping[str, Any],
+        *,
+        max_tokens: int,
+        state: StatePayload | None = None,
     ) -> Completion:
         """Write a value under `schema` in at most `max_tokens` tokens.
 
         The value begins where the ANSWER segment, if any, ends; the text is the value alone. Where prompt and `max_tokens`
         together exceed the context, fewer tokens are written. An incomplete text is what fitted the budget; it
-        may break off anywhere.
+        may break off anywhere. `state` is used where the context has less of the prompt's beginning.
 
         Raises:
             SchemaNotCompilable: no mask, or no check, for this schema.
             ModelUnusable: the prompt leaves no room in the context, too many calls wait, the model failed, or the
                 engine is closed.
         """
-        return await self.run(partial(self._complete, tuple(segments), schema, max_tokens))
+        return await self.run(partial(self._complete, tuple(segments), schema, max_tokens, state))
+
+    async def save(self, anchor: Anchor) -> StatePayload:
+        """Decode an anchor, or find it live, and copy its state out: of its last chunk alone where a model's state can be shared.
+
+        Stands back for completions before each batch, and begins anew after them.
+
+        Raises:
+            ModelUnusable: the anchor does not fit the context, nothing of this model can be kept, or the engine
+                is closed.
+        """
+        with self._desk.background():
+            while True:
+                await self._desk.no_calls()
+                try:
+                    return await to_thread.run_sync(self._save, anchor, limiter=self._saver)
+                except _StandBack:
+                    continue
 
     async def run(self, work: Callable[[EngineParts], ResultT]) -> ResultT:
-        """Do native work in the worker thread, in turn with all other calls.
+        """Do work in a thread, beside that of other calls.
 
         `work` calls `from_thread.check_cancelled` between decodes, and keeps nothing of what it is given.
 
         Raises:
             ModelUnusable: too many calls wait, or the engine is closed.
         """
-        if self._worker.statistics().tasks_waiting >= self._options.max_waiting:
-            raise ModelUnusable(
-                f"{self._name} is busy: {self._options.max_waiting} calls wait; try again later"
-            )
-        return await to_thread.run_sync(self._with_parts, work, limiter=self._worker)
+        with self._desk.call():
+            return await to_thread.run_sync(work, self._parts, limiter=self._workers)
 
     async def aclose(self) -> None:
-        """Wait for the running call, then free context and model. Calls after this are refused."""
+        """Wait for what runs, then free context and model. Calls after this are refused."""
         with CancelScope(shield=True):
-            await to_thread.run_sync(self._close, limiter=self._worker)
-
-    def _with_parts(self, work: Callable[[EngineParts], ResultT]) -> ResultT:
-        if self._parts is None:
-            raise ModelUnusable(f"{self._name} is closed")
-        return work(self._parts)
+            first = not self._desk.closed
+            await self._desk.close()
+            if first:
+                await to_thread.run_sync(self._parts.close, limiter=self._saver)
 
     def _complete(
-        self, segments: Sequence[Segment], schema: Mapping[str, Any], max_tokens: int, parts: EngineParts
+        self,
+        segments: Sequence[Segment],
+        schema: Mapping[str, Any],
+        max_tokens: int,
+        state: StatePayload | None,
+        parts: EngineParts,
     ) -> Completion:
         validator = value_validator(schema)
         mask = parts.masks.compile(schema)
         prompt = parts.prompts.encode(segments)
         budget = min(max_tokens, self._room(parts.context, prompt))
-        reused, written = _write(parts, prompt, mask, budget)
+        effort, written = complete_on(
+            parts.context,
+            prompt,
+            mask,
+            eos=parts.masks.eos,
+            budget=budget,
+            state=state,
+            between=from_thread.check_cancelled,
+        )
         return Completion(
             text=written.text,
             complete=written.complete and is_valid_text(validator, written.text),
             prompt_tokens=len(prompt),
-            reused_tokens=reused,
+            reused_tokens=effort.live_tokens + effort.restored_tokens,
             sampled_tokens=written.sampled_tokens,
             forced_tokens=written.forced_tokens,
+            restored_tokens=effort.restored_tokens,
+            restore_seconds=effort.restore_seconds,
+            prefill_seconds=effort.prefill_seconds,
         )
 
     def _room(self, context: Context, prompt: Prompt) -> int:
-        room = context.size - len(prompt)
+        room = context.limit - len(prompt)
         if room <= 0:
             raise ModelUnusable(
-                f"the prompt has {len(prompt):,} tokens and {self._name} runs with a context of {context.size:,}; "
+                f"the prompt has {len(prompt):,} tokens and {self._name} runs with a context of {context.limit:,}; "
                 "shorten the request or its context, or raise n_ctx"
             )
         return room
 
-    def _close(self) -> None:
-        if self._parts is not None:
-            self._parts.close()
-            self._parts = None
+    def _save(self, anchor: Anchor) -> StatePayload:
+        context, chunks = self._parts.context, anchor.chunks
+        if not context.reuse.boundary or not chunks:
+            raise ModelUnusable(f"{self._name}: the state of this model can't be kept")
+        if anchor.tokens > context.limit:
+            raise ModelUnusable(
+                f"{anchor.tokens:,} tokens of a tool don't fit the context of {context.limit:,}; raise n_ctx"
+            )
+        self._stand_back()
+        with context.leased(
+            chunks, self._stand_back, anchored=len(chunks), tokens=anchor.tokens, take=False
+        ) as sequence:
+            live = len(sequence.parts)
+            read_chunks(context, sequence, chunks, self._stand_back)
+            first = len(chunks) - 1 if context.reuse.share else 0
+            start = sequence.parts[first].start
+            data, seconds = context.saved(sequence, first)
+            if context.reuse.trim and live < len(chunks):
+                # What is compiled for later turns is not to push out what the last ones used.
+                context.trim(sequence, max(live, first))
+        return StatePayload(start, anchor.tokens, data, seconds)
+
+    def _stand_back(self) -> None:
+        from_thread.check_cancelled()
+        if self._desk.calls or self._desk.closed:
+            raise _StandBack
 
 
 @asynccontextmanager
@@ -148,10 +244,10 @@ async def open_engine(
         ModelMissing: no such file.
         ModelUnusable: it can't be loaded or run with these options; the message names the file.
     """
-    chosen, worker = options or EngineOptions(), CapacityLimiter(1)
+    chosen = options or EngineOptions()
     progress = _LoadProgress(f"loading {path.name}", on_progress)
-    parts = await to_thread.run_sync(_load, path, chosen, progress, limiter=worker)
-    engine = LlamaEngine(parts, chosen, worker)
+    parts = await to_thread.run_sync(_load, path, chosen, progress, limiter=CapacityLimiter(1))
+    engine = LlamaEngine(parts, chosen)
     try:
         yield engine
     finally:
@@ -189,6 +285,9 @@ def _load(path: Path, options: EngineOptions, progress: _LoadProgress) -> Engine
         if progress.failure is not None:
             raise progress.failure from None
         raise
+    if options.resident_bytes is not None:
+        tokens = int(options.resident_bytes / (bytes_per_token(model) or math.inf))
+        options = replace(options, resident_tokens=tokens)
     try:
         context = Context(model, options)
     except ModelUnusable:
@@ -197,16 +296,3 @@ def _load(path: Path, options: EngineOptions, progress: _LoadProgress) -> Engine
     return EngineParts(
         model, context, PromptEncoder(model), MaskCompiler(library.mask_tokenizer(model.vocab))
     )
-
-
-def _write(parts: EngineParts, prompt: Prompt, mask: TokenMask, budget: int) -> tuple[int, Written]:
-    """Prefill and write. The last chunk of the prompt is decoded with the tokens forced after it."""
-    reused = parts.context.prefill(prompt.chunks, from_thread.check_cancelled)
-    pending = list(prompt.chunks[-1])
-
-    def logits_after(tokens: Sequence[int]) -> NDArray[np.float32]:
-        batch = [*pending, *tokens]
-        pending.clear()
-        return parts.context.decode(batch, from_thread.check_cancelled)
-
-    return reused, write_value(mask, parts.masks.eos, logits_after, budget)

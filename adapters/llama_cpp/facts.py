@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.llama_cpp import library
+from adapters.llama_cpp.cache_types import cache_types, type_name
 from adapters.llama_cpp.kinds import state_kind
 from adapters.llama_cpp.metadata import architecture, metadata, metadata_keys, whole_number
 from adapters.llama_cpp.model import Model
@@ -32,16 +33,16 @@ _TYPICAL_TOKENS = 256
 
 
 def runtime_facts(model: Model, context_handle: Any, options: EngineOptions) -> RuntimeFacts:
-    """The facts of a context that was made of `llama_context_default_params` and these options."""
+    """The facts of a context that was made of `llama_context_default_params`, these options and their `cache_types`."""
     llama = library.llama()
-    defaults = llama.llama_context_default_params()
+    defaults, (keys, values) = llama.llama_context_default_params(), cache_types(model, options)
     return RuntimeFacts(
         model=model.identity,
         build=_build(),
         backend=_backend(),
         device=f"{_devices_in_words()}; {options.n_gpu_layers} layers offloaded; batches of {llama.llama_n_ubatch(context_handle)}",
-        key_type=_type_name(defaults.type_k),
-        value_type=_type_name(defaults.type_v),
+        key_type=type_name(keys) or _unknown(f"type {keys}"),
+        value_type=type_name(values) or _unknown(f"type {values}"),
         transposed_values=not options.flash_attention,
         unified=_unified(context_handle),
         rope=_rope(model, context_handle),
@@ -122,12 +123,6 @@ def _unified(context_handle: Any) -> bool:
     """A context that gives each sequence a part of its own has less for one than for all."""
     llama = library.llama()
     return bool(llama.llama_n_ctx_seq(context_handle) == llama.llama_n_ctx(context_handle))
-
-
-def _type_name(number: int) -> str:
-    llama = library.llama()
-    names = (name for name in dir(llama) if name.startswith("GGML_TYPE_") and getattr(llama, name) == number)
-    return next(names, _unknown(f"type {number}")).removeprefix("GGML_TYPE_").lower()
 
 
 @cache

@@ -10,8 +10,8 @@ and the second term takes out how unusual the request's words are in themselves.
 Rejected: the letter of a tool after a listing of them. A small model answers by the place in the list (SmolLM2-135M
 on 60 `calib` requests: no weight of it beside the fused score raised R@1).
 
-Knows the engine's worker and its context; knows no tools and no routing. Runs in the one worker thread, in turn
-with the writing of arguments, on a sequence of its own: what the engine keeps of the last prompt stays.
+Knows the engine's threads and its context; knows no tools and no routing. Runs beside the writing of arguments, in
+turn with it batch by batch, on a sequence of its own: what the engine keeps of earlier prompts stays.
 """
 
 from collections.abc import Sequence
@@ -59,9 +59,7 @@ def _score(request: str, texts: Sequence[str], parts: EngineParts) -> list[float
     target = prompts.text(request)[:MAX_REQUEST_TOKENS]
     start, end = prompts.text(_BEFORE), prompts.text(_AFTER)
     bodies = [[*prompts.text(text)[:MAX_TEXT_TOKENS], *end] for text in (_NO_TOOL, *texts)]
-    with aside(parts.context, len(start) + max(map(len, bodies)) + len(target)) as asked:
-        alone, *given = (
-            float(asked.log_likelihoods(start, body, target, from_thread.check_cancelled).mean())
-            for body in bodies
-        )
+    room = len(start) + max(map(len, bodies)) + len(target)
+    with aside(parts.context, room, from_thread.check_cancelled) as asked:
+        alone, *given = (float(asked.log_likelihoods(start, body, target).mean()) for body in bodies)
     return [mean - alone for mean in given]

@@ -16,7 +16,11 @@ class EngineOptions:
         threads: worker threads; None takes the physical cores this process may use.
         flash_attention: part of the identity, since it changes numbers and the layout of state.
         n_batch: most tokens decoded at once.
-        max_waiting: calls that may wait for the worker; further ones are refused.
+        concurrency: completions that may run at once, each in a thread of its own.
+        max_waiting: calls that may wait beside these; further ones are refused.
+        sequences: most sequences in the context; models with a state of constant size get fewer.
+        resident_tokens: cells beyond `n_ctx`, for what stays of finished prompts.
+        resident_bytes: the same in bytes, which counts instead where it is given.
     """
 
     n_ctx: int = 4096
@@ -24,7 +28,11 @@ class EngineOptions:
     threads: int | None = None
     flash_attention: bool = True
     n_batch: int = 512
+    concurrency: int = 8
     max_waiting: int = 64
+    sequences: int = 64
+    resident_tokens: int = 2048
+    resident_bytes: int | None = None
 
     @property
     def worker_threads(self) -> int:

@@ -9,15 +9,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 from adapters.llama_cpp.chat_format import ChatFormat, chat_format
 from adapters.llama_cpp.model import Model
 from adapters.ports import Segment, SegmentKind
+from adapters.state_port import Anchor, Chunk
 
-Chunk: TypeAlias = tuple[int, ...]
-
-_ANCHORED = (SegmentKind.SYSTEM, SegmentKind.TOOL)
 _SEPARATOR = "\n"
 
 
@@ -26,10 +23,17 @@ class Prompt:
     """A prompt in tokens.
 
     Attributes:
-        chunks: at least one, none empty: system and tool; context; request; answer so far.
+        chunks: at least one, none empty: system; tool; context; request; answer so far.
+        anchored: how many of the leading ones depend on system and tool alone.
     """
 
     chunks: tuple[Chunk, ...]
+    anchored: int = 0
+
+    @property
+    def anchor(self) -> Anchor:
+        """What depends on system and tool alone."""
+        return Anchor(self.chunks[: self.anchored])
 
     def __len__(self) -> int:
         return sum(map(len, self.chunks))
@@ -55,21 +59,28 @@ class PromptEncoder:
 
     def encode(self, segments: Sequence[Segment]) -> Prompt:
         """Make chunks of segments; several of one kind are joined, empty ones don't count."""
-        anchored = self._texts(segments, *_ANCHORED)
+        anchor = self.anchor(segments).chunks
         context = self._texts(segments, SegmentKind.CONTEXT)
         request = self._texts(segments, SegmentKind.REQUEST)
         answer = "".join(segment.text for segment in segments if segment.kind is SegmentKind.ANSWER)
-        head, form = self._head(anchored), self.format
-        context_tokens = self._joined(context, closed=True) if context else []
+        first = [] if anchor else self._first(self.format.before_user)
+        closed = self._joined(context, closed=True) if context else []
+        asked = [*self._joined(request), *self._parts[self.format.after_user]]
+        chunks = [first + closed, asked] if context else [first + asked]
+        chunks.append(self.text(answer))
+        return Prompt((*anchor, *(tuple(chunk) for chunk in chunks if chunk)), len(anchor))
+
+    def anchor(self, segments: Sequence[Segment]) -> Anchor:
+        """The chunks of system and tool, as `encode` makes them."""
+        system, tool = self._texts(segments, SegmentKind.SYSTEM), self._texts(segments, SegmentKind.TOOL)
+        if not system and not tool:
+            return Anchor(())
         chunks = [
-            head if anchored else [],
-            context_tokens if anchored or not context else head + context_tokens,
-            (head if not (anchored or context) else [])
-            + self._joined(request)
-            + self._parts[form.after_user],
-            self.text(answer),
+            self._first(self.format.before_system) + self._joined(system, closed=bool(tool)),
+            self._joined(tool),
         ]
-        return Prompt(tuple(tuple(chunk) for chunk in chunks if chunk))
+        chunks[1 if tool else 0] += self._parts[self.format.between]
+        return Anchor(tuple(tuple(chunk) for chunk in chunks if chunk))
 
     def text(self, text: str) -> list[int]:
         """Tokens of a text in which nothing is markup, whatever it spells.
@@ -83,12 +94,12 @@ class PromptEncoder:
         cuts = [0, *(found.start() + 1 for found in re.finditer(spelled, text)), len(text)]
         return [token for start, end in pairwise(cuts) for token in self._model.tokenise(text[start:end])]
 
-    def _head(self, anchored: list[str]) -> list[int]:
-        form, parts = self.format, self._parts
-        tokens = parts[form.before_system] if anchored else parts[form.before_user]
+    def _first(self, part: str) -> list[int]:
+        """A part of the chat format at the very start."""
+        tokens = self._parts[part]
         if self._model.wants_bos and self._model.bos is not None and tokens[:1] != [self._model.bos]:
-            tokens = [self._model.bos, *tokens]
-        return [*tokens, *self._joined(anchored), *parts[form.between]] if anchored else tokens
+            return [self._model.bos, *tokens]
+        return list(tokens)
 
     def _joined(self, texts: list[str], *, closed: bool = False) -> list[int]:
         """Tokens of texts that start on lines of their own; `closed` ends the last line too."""

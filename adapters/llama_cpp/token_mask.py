@@ -21,6 +21,7 @@ _COMPACT = {
     "coerce_one_of": False,
     "lenient": False,
 }
+_AFTER_NUMBER = frozenset({b",", b"}", b" ", b"\n", b"\r", b"\t"})
 
 
 class MaskCompiler:
@@ -31,6 +32,8 @@ class MaskCompiler:
         self.tokenizer = tokenizer
         self.eos: frozenset[int] = frozenset(tokenizer.eos_tokens)
         self.pieces = [self._piece(token) for token in range(tokenizer.vocab_size)]
+        self.after_number = np.array([piece[:1] in _AFTER_NUMBER for piece in self.pieces])
+        """Tokens that end a number in an object, shape (vocabulary,)."""
         self.ranks = Ranks.of(self.pieces)
 
     def compile(self, schema: Mapping[str, Any]) -> "TokenMask":
@@ -134,12 +137,21 @@ class TokenMask:
     def best(self, logits: NDArray[np.float32]) -> int:
         """The allowed token of the highest logit, the lowest id among equals. `logits`: shape (vocabulary,).
 
+        A number has no end of its own: in the answer that it is part of, what ends it is the comma or the brace
+        after it, and a model hardly ever prefers its end token there. So where a whole number may end, it ends
+        once the model would rather write what follows one than anything that is allowed.
+
         Raises:
             SchemaNotCompilable: the mask broke on a limit.
         """
         allowed = self._allowed(self._matcher, self._cursor)
         self._check()
-        return int(np.where(allowed, np.nan_to_num(logits, nan=-np.inf), -np.inf).argmax())
+        usable = np.nan_to_num(logits, nan=-np.inf)
+        best = int(np.where(allowed, usable, -np.inf).argmax())
+        if self._cursor.number and self._matcher.is_accepting():
+            after = np.where(self._compiler.after_number, usable, -np.inf).max()
+            return min(self._compiler.eos) if after > usable[best] else best
+        return best
 
     def closing(self, limit: int) -> list[int] | None:
         """At most `limit` tokens that end the value, or None where no way is found."""

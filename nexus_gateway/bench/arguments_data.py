@@ -14,7 +14,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nexus_gateway.bench.arguments_expected import ExpectedArguments
 from nexus_gateway.bench.arguments_scoring import AcceptedArguments, Gold
@@ -23,6 +23,8 @@ from nexus_gateway.bench.routing_data import keys_of, row_id, rows, text_of
 from tool_registry.catalog import ToolCatalog
 from tool_registry.schema import normalise, properties
 from tool_registry.tool import Tool
+
+QueryT = TypeVar("QueryT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,7 +74,7 @@ def read_argument_queries(
     return queries
 
 
-def sampled(queries: Sequence[ArgumentQuery], limit: int | None, seed: int) -> list[ArgumentQuery]:
+def sampled(queries: Sequence[QueryT], limit: int | None, seed: int) -> list[QueryT]:
     """At most `limit` of the requests, drawn by the seed, in their order."""
     if limit is None or limit >= len(queries):
         return list(queries)

@@ -2,13 +2,14 @@
 
 A text is grounded where it stands in the request (compared as `arguments_scoring` does, beginning and ending with a
 word), or equals a value of the schema (enum, const, default), a binding or an accepted value. A number is so by its
-value, also where the request has it in English words. Booleans, null and empty texts state nothing and don't count.
+value, also where the request has it in English words, and a date by its day. Booleans, null and empty texts state nothing and don't count.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from nexus_gateway.bench.arguments_dates import date_stands_in
 from nexus_gateway.bench.arguments_scoring import DROPPED, is_number, leaves, normalised
 
 _UNITS = """zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen
@@ -53,7 +54,9 @@ class Grounds:
         """Whether a text or a number has a ground."""
         if is_number(value):
             return value in self._numbers
-        return normalised(value) in self._texts or stands_in(value, self._request)
+        if normalised(value) in self._texts or stands_in(value, self._request):
+            return True
+        return date_stands_in(value, self._request)
 
     def without_ground(self, arguments: Mapping[str, Any]) -> tuple[list[str], int]:
         """Values that have none, as `name=value`, and how many values count."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.llama_cpp import library
+from adapters.llama_cpp.cache_types import cache_types
 from adapters.llama_cpp.model import Model
 from adapters.llama_cpp.options import EngineOptions
 from adapters.llama_cpp.state_blob import learn_shape, read_state, write_state
@@ -122,6 +123,7 @@ class Lab:
         parameters.n_batch = parameters.n_ubatch = options.n_batch
         parameters.n_seq_max = len(Place)
         parameters.kv_unified = True
+        parameters.type_k, parameters.type_v = cache_types(model, options)
         parameters.n_threads = parameters.n_threads_batch = options.worker_threads
         parameters.flash_attn_type = (
             llama.LLAMA_FLASH_ATTN_TYPE_ENABLED

@@ -13,18 +13,24 @@ from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.fastmcp_venv import FastMcp, install_fastmcp
 from nexus_gateway.bench.measure import QUICK, Plan
 from nexus_gateway.cli.bench_arguments import arguments_command
+from nexus_gateway.cli.bench_reuse import reuse_command
 from nexus_gateway.cli.bench_routing import routing_command
 from nexus_gateway.cli.bench_scan import scan_command
 from nexus_gateway.cli.bench_schemas import schemas_command
+from nexus_gateway.cli.bench_ttfa import ttfa_command
+from nexus_gateway.cli.bench_turn import turn_command
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.output import err, out, print_json, print_table
 from nexus_gateway.settings import Settings
 
-app = typer.Typer(rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
 app.command("arguments")(arguments_command)
+app.command("reuse")(reuse_command)
 app.command("routing")(routing_command)
 app.command("scan")(scan_command)
 app.command("schemas")(schemas_command)
+app.command("ttfa")(ttfa_command)
+app.command("turn")(turn_command)
 
 
 @app.callback()

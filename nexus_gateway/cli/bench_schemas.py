@@ -8,12 +8,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from adapters.ports import ModelError
-from nexus_gateway.app import argument_vocabulary
 from nexus_gateway.bench import schemas
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, settings_from
 from nexus_gateway.cli.output import err, print_json, print_table
+from nexus_gateway.opening import argument_vocabulary
 from nexus_gateway.settings import Settings
 
 NAMED = 8

@@ -9,10 +9,10 @@ from typer.core import TyperGroup
 
 from nexus_gateway.access.caller import LOCAL_TENANT, Tenant
 from nexus_gateway.access.secret_values import MASK, name_looks_secret, shown
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.completion import complete_server
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json, print_table
-from nexus_gateway.cli.session import exit_with
 from nexus_gateway.settings import Settings
 from nexus_gateway.turn.binding_file import FILE_NAME, BindingFile, Remembered, RememberedBy
 
@@ -42,7 +42,9 @@ app = typer.Typer(
     ),
 )
 
-ServerArgument = Annotated[str, typer.Argument(metavar="SERVER", help="The server's name.")]
+ServerArgument = Annotated[
+    str, typer.Argument(metavar="SERVER", help="The server's name.", autocompletion=complete_server)
+]
 TenantOption = Annotated[str, typer.Option("--tenant", help="Whose binding it is.")]
 
 
@@ -199,4 +201,3 @@ def _cell(row: dict[str, Any]) -> str:
 def _fail(code: Exit, message: str) -> NoReturn:
     err.print(Text(message, style="red"))
     exit_with(code)
-    raise AssertionError  # exit_with ends the command

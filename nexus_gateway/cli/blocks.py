@@ -13,10 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from nexus_gateway.cli.blocks_compile import compile_command
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json, print_table
-from nexus_gateway.cli.session import exit_with
 from nexus_gateway.state.parts import MB
 from nexus_gateway.state.service import FOLDER
 from tool_registry.blocks.descriptor import as_json
@@ -257,4 +256,3 @@ def _many(count: int, what: str) -> str:
 def _fail(message: str) -> NoReturn:
     err.print(Text(message, style="red"))
     exit_with(Exit.FAILED)
-    raise AssertionError  # exit_with ends the command

@@ -21,10 +21,10 @@ from nexus_gateway.cli.calibrate_arguments import (
     print_arguments,
 )
 from nexus_gateway.cli.calibration_curve import print_choice, print_curve, shown_points
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import clip, err, out, print_json
-from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.cli.session import run_with_gateway
 from nexus_gateway.routing import calibration_file
 from nexus_gateway.routing.calibrating import Fit, Row, fit, judge, point_figures
 from nexus_gateway.routing.feedback import FILE_NAME, FeedbackStore
@@ -34,7 +34,7 @@ from nexus_gateway.settings import Settings
 from tool_registry.calibration import CalibrationIdentity
 from tool_registry.index import RoutingIndex
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 LEAST_REQUESTS = 40
 LEAST_TOOLS = 3

@@ -12,10 +12,10 @@ from rich.text import Text
 
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.app import Gateway
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import JsonOption
 from nexus_gateway.cli.output import clip, err, out, print_json
-from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.cli.session import run_with_gateway
 from nexus_gateway.demo.scenario import SCENARIO, DemoTurn
 from nexus_gateway.demo.workspace import demo_servers, seed_workspace
 from nexus_gateway.server.rendering import render, turn_meta
@@ -23,7 +23,7 @@ from nexus_gateway.settings import LogSettings, ServerSettings, Settings
 from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import Outcome, TurnResult
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _STYLES = {
     Outcome.CALLED: "green",
@@ -34,9 +34,9 @@ _STYLES = {
 _STAGES = ("embed", "scan", "write", "call", "total")
 
 NEXT_STEPS = """What to do next
-  Check your own servers:  nexus-gateway doctor --mcp-config FILE
-  Run a turn on them:      nexus-gateway turn --mcp-config FILE "read the file …"
-  Give them to your host:  let it start `nexus-gateway serve --mcp-config FILE`
+  See what your servers cost:  nexus-gateway import
+  Run a turn on them:          nexus-gateway turn --mcp-config FILE "read the file …"
+  Give them to your host:      nexus-gateway register HOST    (undo: nexus-gateway unregister HOST)
   FILE is a host's mcpServers file as it is: claude_desktop_config.json, .mcp.json"""
 
 

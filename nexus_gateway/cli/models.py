@@ -11,14 +11,19 @@ from rich.text import Text
 
 from adapters.model_files import ModelEntry, ModelFiles, ModelName, parse_model_name
 from adapters.ports import ModelError
-from nexus_gateway.app import model_files
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.completion import complete_preset
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json, print_table
-from nexus_gateway.cli.session import exit_with
+from nexus_gateway.opening import model_files
 from nexus_gateway.settings import PRESETS, ModelPreset, Settings
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="List models and download missing ones.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    help="List models and download missing ones.",
+)
 
 
 @app.command("list")
@@ -75,7 +80,10 @@ def _size(entry: ModelEntry) -> str:
 def pull_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="hf:owner/repo/file, hf:owner/repo, or a preset; the configured ones if none."),
+        typer.Argument(
+            help="hf:owner/repo/file, hf:owner/repo, or a preset; the configured ones if none.",
+            autocompletion=complete_preset,
+        ),
     ] = None,
     config: ConfigOption = None,
     json: JsonOption = False,

@@ -1,13 +1,14 @@
 """Options that several commands share, and settings from them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from nexus_gateway.cli.exits import Exit
-from nexus_gateway.settings import LoadedSettings, SettingsError, load_settings
+from nexus_gateway.settings import LoadedSettings, Settings, SettingsError, load_settings
 
 ConfigOption = Annotated[
     Path | None,
@@ -54,3 +55,12 @@ def settings_from(
         typer.echo("no server is configured: give --mcp-config FILE, or write nexus.toml", err=True)
         raise typer.Exit(Exit.USAGE)
     return loaded
+
+
+def with_address(settings: Settings, address: str) -> Settings:
+    """Settings that serve on HOST:PORT; ends the command where it is none."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:  # noqa: PLR2004 - TCP ports
+        typer.echo(f"--http {address}: expected HOST:PORT, for example 127.0.0.1:8765", err=True)
+        raise typer.Exit(Exit.USAGE)
+    return replace(settings, http=replace(settings.http, host=host.strip("[]"), port=int(port)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,13 +14,26 @@ from rich.text import Text
 PIPED_WIDTH = 120
 """Columns of a table that no terminal limits."""
 
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
 out = Console(highlight=False, width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else PIPED_WIDTH)
 err = Console(stderr=True, highlight=False)
 
 
+def plain(text: str) -> str:
+    """A text that a terminal only shows: what would command it, turn it around or can't be written is escaped."""
+    return _UNSHOWN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def say(text: str, style: str = "") -> None:
+    """One line on stdout, as long as it is; never markup."""
+    out.print(Text(plain(text), style=style), soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     """One JSON object on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    sys.stdout.write(text.encode("utf-8", "backslashreplace").decode() + "\n")  # half a surrogate pair
     sys.stdout.flush()
 
 
@@ -31,7 +45,7 @@ def print_table(
     for column in columns:
         table.add_column(column, overflow="fold")  # a name that is cut off can't be copied
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(plain(str(cell))) for cell in row))
     out.print(table)
 
 

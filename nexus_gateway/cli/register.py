@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.text import Text
 
 from adapters.hosts.document import HostFileError
 from adapters.hosts.known import Dialect, Place
@@ -14,6 +13,7 @@ from nexus_gateway.cli.host_files import (
     DryRunOption,
     FileOption,
     HostArgument,
+    again,
     agrees,
     can_ask,
     fail,
@@ -22,13 +22,13 @@ from nexus_gateway.cli.host_files import (
     print_diff,
 )
 from nexus_gateway.cli.options import ConfigOption, JsonOption
-from nexus_gateway.cli.output import out, print_json
+from nexus_gateway.cli.output import print_json, say
 from nexus_gateway.hosts.programs import gateway_command
 from nexus_gateway.hosts.registration import Registration
 from nexus_gateway.hosts.showing import difference
 from nexus_gateway.hosts.takeover import Plan, carry_out, plan, standing
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("register")
@@ -50,7 +50,7 @@ def register_command(  # noqa: PLR0917 - typer passes them by name
     kept beside it. The moved entries go into a file that only you can read. Commands become absolute paths, since
     GUI applications have a short PATH. Exit code 2 if the file can't be used, 3 if a yes is missing.
     """
-    only = None if servers is None else [name for name in servers.split(",") if name]
+    only = None if servers is None else [name.strip() for name in servers.split(",") if name.strip()]
     try:
         register(place_of(host, file), config, only, dry_run=dry_run, yes=yes, json=json)
     except HostFileError as error:
@@ -62,8 +62,10 @@ def register(
 ) -> None:
     """Register one file: show, ask, do. Raises HostFileError."""
     folder = own_folder(config)
+    if config and not config.is_file():
+        raise HostFileError(f"there is no file {config}: the gateway would not start with it")
     if found := standing(place, folder):
-        _say_standing(place, found, json=json)
+        _say_standing(place, found, config, json=json)
         return
     command = (*gateway_command(), "serve", *(("--config", str(config.absolute())) if config else ()))
     chosen = plan(place, folder, command, os.environ, only=only)
@@ -84,10 +86,10 @@ def register(
     if json:
         print_json(_as_json(chosen, diff, done))
     else:
-        _say_done(chosen, done)
+        _say_done(chosen, done, config)
 
 
-def _say_standing(place: Place, found: Registration | str, *, json: bool) -> None:
+def _say_standing(place: Place, found: Registration | str, config: Path | None, *, json: bool) -> None:
     name = found if isinstance(found, str) else found.name
     if json:
         moved = [] if isinstance(found, str) else list(found.moved)
@@ -102,24 +104,17 @@ def _say_standing(place: Place, found: Registration | str, *, json: bool) -> Non
             }
         )
     elif isinstance(found, str):
-        out.print(
-            Text(f"{place.label} has the gateway already, as {name}, put there by hand: nothing to do"),
-            soft_wrap=True,
-        )
+        say(f"{place.label} has the gateway already, as {name}, put there by hand: nothing to do")
     else:
         moved_names = ", ".join(found.moved) or "no servers"
-        text = f"{place.label} is registered already, since {found.at:%Y-%m-%d}, with {moved_names} behind the gateway"
-        out.print(Text(text), soft_wrap=True)
-        out.print(
-            Text(f"to move others: nexus-gateway unregister {place.host.id}, then register"), soft_wrap=True
+        say(
+            f"{place.label} is registered already, since {found.at:%Y-%m-%d}, with {moved_names} behind the gateway"
         )
+        say(f"to move others: {again('unregister', place, config)}, then register")
 
 
 def _show(chosen: Plan, diff: str) -> None:
-    print_diff(diff)
-    out.print()
-    print_diff(difference(chosen.servers_file, None, chosen.servers, Dialect.JSON))
-    out.print()
+    print_diff(f"{diff}\n\n{difference(chosen.servers_file, None, chosen.servers, Dialect.JSON)}\n\n")
     secret = sorted({f"{one.name}: {name}" for one in chosen.moved for name in one.secret_names})
     lines = [f"{chosen.servers_file} gets the moved entries; only you can read it (0600)"]
     if secret:
@@ -129,22 +124,18 @@ def _show(chosen: Plan, diff: str) -> None:
     if not chosen.moved:
         lines.append("no server is moved: the gateway begins with those of nexus.toml, if any")
     for line in lines:
-        out.print(Text(line), soft_wrap=True)
+        say(line)
 
 
-def _say_done(chosen: Plan, done: Registration) -> None:
+def _say_done(chosen: Plan, done: Registration, config: Path | None) -> None:
     lines = [
-        f"{chosen.place.label} has the gateway as {done.name}, with {len(done.moved)} servers behind it",
+        f"{chosen.place.label} has the gateway as {done.name}, behind it {', '.join(done.moved) or 'no servers'}",
         f"to use it: {chosen.place.host.restart}",
         *([f"backup: {done.backup}"] if done.backup else []),
-        f"undo: nexus-gateway unregister {_again(chosen.place)}",
+        f"undo: {again('unregister', chosen.place, config)}",
     ]
     for line in lines:
-        out.print(Text(line), soft_wrap=True)
-
-
-def _again(place: Place) -> str:
-    return place.host.id if place.standard else f"{place.host.id} --file {place.file}"
+        say(line)
 
 
 def _as_json(chosen: Plan, diff: str, done: Registration | None) -> dict[str, Any]:

@@ -1,20 +1,22 @@
 """`nexus-gateway serve`: what a host starts."""
 
 import functools
-import os
-from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
 
 from nexus_gateway.boot import Transport, serve
 from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.options import ConfigOption, McpConfigOption, settings_from
+from nexus_gateway.cli.options import ConfigOption, McpConfigOption, settings_from, with_address
 from nexus_gateway.server.stdio import serve_stdio
 from nexus_gateway.settings import Settings, load_settings
 
-app = typer.Typer(rich_markup_mode=None)
+if TYPE_CHECKING:
+    from nexus_gateway.server.health import Health
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("serve")
@@ -25,36 +27,47 @@ def serve_command(
         str | None,
         typer.Option("--http", metavar="HOST:PORT", help="Serve streamable HTTP here instead of stdio."),
     ] = None,
+    token_file: Annotated[
+        Path | None,
+        typer.Option("--token-file", metavar="FILE", help="With --http: the bearer token is in this file."),
+    ] = None,
+    token_keyring: Annotated[
+        str | None,
+        typer.Option(
+            "--token-keyring",
+            metavar="SERVICE/USER",
+            help="With --http: the bearer token is in the system's keyring.",
+        ),
+    ] = None,
 ) -> None:
     """Serve hosts over stdio, or over HTTP with --http.
 
-    A host's configuration names this command; its log goes to stderr. Over HTTP the address must be loopback
-    unless a bearer token is set (NEXUS_GATEWAY_TOKEN).
+    A host's configuration names this command; its log goes to stderr. Over HTTP the address must be loopback unless
+    there is a bearer token: in the variable NEXUS_GATEWAY_TOKEN, else where --token-file or --token-keyring says.
+    Beside /mcp it answers /healthz (the process is up) and /readyz (models and servers are there) without a token.
+    SIGTERM lets running requests end, SIGHUP reads the configuration again.
     """
     settings = settings_from(config, mcp_config).settings
+    health: Health | None = None
     if http is None:
         transport: Transport = serve_stdio
     else:
-        settings = _with_address(settings, http)
-        transport = _http(settings)
+        settings = with_address(settings, http)
+        transport, health = _http(settings, token_file, token_keyring)
     read = functools.partial(load_settings, config, mcp_config or ())
-    anyio.run(serve, settings, transport, read)
+    anyio.run(serve, settings, transport, read, health)
 
 
-def _with_address(settings: Settings, address: str) -> Settings:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:  # noqa: PLR2004 - TCP ports
-        typer.echo(f"--http {address}: expected HOST:PORT, for example 127.0.0.1:8765", err=True)
-        raise typer.Exit(Exit.USAGE)
-    return replace(settings, http=replace(settings.http, host=host.strip("[]"), port=int(port)))
-
-
-def _http(settings: Settings) -> Transport:
+def _http(
+    settings: Settings, token_file: Path | None, token_keyring: str | None
+) -> tuple[Transport, "Health"]:
     # uvicorn and the SDK's authentication are for HTTP alone, and stdio must answer in a second.
+    from nexus_gateway.cli.bearer_token import configured_place, token_or_exit  # noqa: PLC0415
+    from nexus_gateway.server.health import Health  # noqa: PLC0415
     from nexus_gateway.server.http import UnsafeAddressError, check_address, serve_http  # noqa: PLC0415
     from nexus_gateway.server.listening import AddressUnusableError, listen  # noqa: PLC0415
 
-    token = os.environ.get(settings.http.token_env) or None
+    token = token_or_exit(configured_place(settings.http, token_file, token_keyring))
     try:
         check_address(settings.http, token)
         listening = listen(settings.http)
@@ -62,4 +75,5 @@ def _http(settings: Settings) -> Transport:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.USAGE) from None
     typer.echo(f"serving http://{settings.http.host}:{settings.http.port}/mcp", err=True)
-    return functools.partial(serve_http, settings.http, token, listening)
+    health = Health()
+    return functools.partial(serve_http, settings.http, token, listening, health=health), health

@@ -5,18 +5,19 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.to_thread
 from rich.text import Text
 
 from adapters.ports import AdapterError
-from nexus_gateway.app import Gateway, open_gateway
-from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.output import err
 from nexus_gateway.settings import Settings
 from nexus_gateway.telemetry.logs import set_up_logs
+
+if TYPE_CHECKING:
+    from nexus_gateway.app import Gateway
 
 ResultT = TypeVar("ResultT")
 
@@ -24,15 +25,20 @@ _LINE_BYTES = 65_536
 
 
 def run_with_gateway(
-    settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]], *, quiet: bool
+    settings: Settings,
+    work: "Callable[[Gateway], Awaitable[ResultT]]",
+    *,
+    quiet: bool,
+    models: bool = True,
 ) -> ResultT:
     """Start the gateway, do `work`, stop everything. Logs show warnings alone unless configured otherwise.
 
+    Without `models` there is the fleet alone, which takes a second instead of several.
     SIGINT and SIGTERM stop everything too, children included, and end the command with 128 + the signal.
     """
     level = "warning" if settings.log.level == "info" else settings.log.level
     set_up_logs(level, settings.log.format)
-    return anyio.run(until_signal, partial(_run, settings, work, quiet))
+    return anyio.run(until_signal, partial(_run, settings, work, quiet=quiet, models=models))
 
 
 async def until_signal(run: Callable[[], Awaitable[ResultT]]) -> ResultT:
@@ -71,9 +77,13 @@ async def read_line(prompt: str) -> str:
     return line.decode(errors="replace").strip()
 
 
-async def _run(settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]], quiet: bool) -> ResultT:
-    async with open_gateway(settings) as gateway:
-        if quiet or not err.is_terminal:
+async def _run(
+    settings: Settings, work: "Callable[[Gateway], Awaitable[ResultT]]", *, quiet: bool, models: bool
+) -> ResultT:
+    from nexus_gateway.app import open_gateway  # noqa: PLC0415 - a second of imports, for what starts servers alone
+
+    async with open_gateway(settings, models=models) as gateway:
+        if quiet or not models or not err.is_terminal:
             return await work(gateway)
         with err.status("starting servers and models…") as status:
 
@@ -85,8 +95,3 @@ async def _run(settings: Settings, work: Callable[[Gateway], Awaitable[ResultT]]
             except AdapterError:
                 status.update("…")  # the work itself meets the error and says it
         return await work(gateway)
-
-
-def exit_with(code: Exit) -> None:
-    """End the command with a code."""
-    raise SystemExit(int(code))

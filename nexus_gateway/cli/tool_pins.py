@@ -1,19 +1,22 @@
 """`nexus-gateway tools diff` and `tools approve`: definitions that changed since they were approved."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
-from nexus_gateway.app import Gateway
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.completion import complete_tool
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json
-from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.cli.session import run_with_gateway
 from nexus_gateway.fleet.quarantine import ChangedTool
 from nexus_gateway.settings import Settings
 from tool_registry.pins import PinsError
 from tool_registry.suspicion import visible
+
+if TYPE_CHECKING:
+    from nexus_gateway.app import Gateway
 
 app = typer.Typer()
 
@@ -24,7 +27,10 @@ _STYLES = {"+": "green", "-": "red"}
 def diff_command(
     tool: Annotated[
         str | None,
-        typer.Argument(help="server/name, or a name that only one server has; all where left out."),
+        typer.Argument(
+            help="server/name, or a name that only one server has; all where left out.",
+            autocompletion=complete_tool,
+        ),
     ] = None,
     config: ConfigOption = None,
     mcp_config: McpConfigOption = None,
@@ -49,7 +55,8 @@ def diff_command(
 @app.command("approve")
 def approve_command(
     tool: Annotated[
-        str | None, typer.Argument(help="server/name, or a name that only one server has.")
+        str | None,
+        typer.Argument(help="server/name, or a name that only one server has.", autocompletion=complete_tool),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Approve every changed tool.")] = False,
     config: ConfigOption = None,
@@ -76,7 +83,7 @@ def approve_command(
 def _changes(settings: Settings, reference: str | None, *, approve: bool) -> list[ChangedTool]:
     """The changed tools that are meant; what is wrong ends the command."""
 
-    async def work(gateway: Gateway) -> list[ChangedTool] | str:
+    async def work(gateway: "Gateway") -> list[ChangedTool] | str:
         for status in await gateway.fleet.first_sync():
             if status.cause:
                 err.print(Text(f"down: {status.server}: {status.cause}", style="yellow"))
@@ -88,15 +95,14 @@ def _changes(settings: Settings, reference: str | None, *, approve: bool) -> lis
             return str(error)
         return changes
 
-    changes = run_with_gateway(settings, work, quiet=True)
+    changes = run_with_gateway(settings, work, quiet=True, models=False)
     if isinstance(changes, str):
         err.print(Text(changes, style="red"))
         exit_with(Exit.FAILED)
-        return []
     return changes
 
 
-def _meant(gateway: Gateway, reference: str | None) -> list[ChangedTool] | str:
+def _meant(gateway: "Gateway", reference: str | None) -> list[ChangedTool] | str:
     changes = gateway.quarantine.changes()
     if reference is None:
         return changes

@@ -4,21 +4,24 @@ import json as json_module
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from adapters.ports import ModelError
-from nexus_gateway.app import Gateway, argument_vocabulary
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json, print_table
 from nexus_gateway.cli.session import run_with_gateway
+from nexus_gateway.opening import argument_vocabulary
 from nexus_gateway.settings import Settings
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
 from tool_registry.tool import Tool
+
+if TYPE_CHECKING:
+    from nexus_gateway.app import Gateway
 
 app = typer.Typer()
 
@@ -45,11 +48,11 @@ def stats_command(
     """
     settings = settings_from(config, mcp_config, needs_servers=True).settings
 
-    async def work(gateway: Gateway) -> ToolCatalog:
+    async def work(gateway: "Gateway") -> ToolCatalog:
         await gateway.fleet.first_sync()
         return gateway.fleet.catalog
 
-    tools = list(run_with_gateway(settings, work, quiet=True))
+    tools = list(run_with_gateway(settings, work, quiet=True, models=False))
     unit, sizes = _counted(settings, tools)
     document = as_json(unit, sizes)
     if json:

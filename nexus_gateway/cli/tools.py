@@ -1,18 +1,18 @@
 """`nexus-gateway tools`: what is connected."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
 
 from adapters.ports import ModelError
 from nexus_gateway.access.caller import Caller
-from nexus_gateway.app import Gateway
 from nexus_gateway.cli import tool_pins, tool_stats
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.completion import complete_tool
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import clip, err, out, print_json, print_table
-from nexus_gateway.cli.session import exit_with, run_with_gateway
+from nexus_gateway.cli.session import run_with_gateway
 from nexus_gateway.fleet.disabled import DISABLED_REASON
 from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.server.found_rendering import render_found
@@ -24,8 +24,14 @@ from tool_registry.index import compile_tool
 from tool_registry.suspicion import suspicions
 from tool_registry.tool import Tool
 
+if TYPE_CHECKING:
+    from nexus_gateway.app import Gateway
+
 app = typer.Typer(
-    no_args_is_help=True, rich_markup_mode=None, help="List, search, show and approve the connected tools."
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    help="List, search, show and approve the connected tools.",
 )
 app.registered_commands += tool_pins.app.registered_commands + tool_stats.app.registered_commands
 
@@ -37,11 +43,11 @@ def list_command(
     """List every tool of every server, what was set aside, and servers that are down."""
     settings = settings_from(config, mcp_config, needs_servers=True).settings
 
-    async def work(gateway: Gateway) -> tuple[ToolCatalog, list[ServerStatus]]:
+    async def work(gateway: "Gateway") -> tuple[ToolCatalog, list[ServerStatus]]:
         statuses = await gateway.fleet.first_sync()
         return gateway.fleet.catalog, statuses
 
-    catalog, statuses = run_with_gateway(settings, work, quiet=True)
+    catalog, statuses = run_with_gateway(settings, work, quiet=True, models=False)
     if json:
         print_json(_listing(catalog, statuses))
     else:
@@ -117,7 +123,7 @@ def search_command(
     """
     settings = settings_from(config, mcp_config, needs_servers=True).settings
 
-    async def work(gateway: Gateway) -> dict[str, Any]:
+    async def work(gateway: "Gateway") -> dict[str, Any]:
         page = await gateway.turns.find(query, Caller(), limit=limit)
         found: dict[str, Any] = render_found(page, "signatures")["structuredContent"]
         found.pop("nextCursor", None)  # --limit is how a person sees more
@@ -154,7 +160,10 @@ def _print_found(found: dict[str, Any]) -> None:
 
 @app.command("show")
 def show_command(
-    tool: Annotated[str, typer.Argument(help="server/name, or a name that only one server has.")],
+    tool: Annotated[
+        str,
+        typer.Argument(help="server/name, or a name that only one server has.", autocompletion=complete_tool),
+    ],
     signature: Annotated[
         bool, typer.Option("--signature", help="Only what a model is told: signature and purpose.")
     ] = False,
@@ -165,13 +174,13 @@ def show_command(
     """Show one tool: signature, schema, annotations, content hash."""
     settings = settings_from(config, mcp_config, needs_servers=True).settings
 
-    async def work(gateway: Gateway) -> dict[str, Any] | str:
+    async def work(gateway: "Gateway") -> dict[str, Any] | str:
         await gateway.fleet.first_sync()
         catalog = gateway.fleet.catalog
         found = resolve(catalog, tool)
         return found if isinstance(found, str) else render_description(found, catalog)["structuredContent"]
 
-    shown = run_with_gateway(settings, work, quiet=True)
+    shown = run_with_gateway(settings, work, quiet=True, models=False)
     if isinstance(shown, str):
         err.print(Text(shown, style="red"))
         exit_with(Exit.FAILED)

@@ -10,17 +10,21 @@ from rich.text import Text
 
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.app import Gateway
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.exits import Exit, exit_with
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from
 from nexus_gateway.cli.output import err, out, print_json
-from nexus_gateway.cli.session import exit_with, read_line, run_with_gateway
+from nexus_gateway.cli.session import read_line, run_with_gateway
 from nexus_gateway.server.rendering import binding_notes, render, turn_meta
+from nexus_gateway.state.in_words import in_words
 from nexus_gateway.telemetry.turn_line import log_turn
 from nexus_gateway.turn.parts import TurnOptions
 from nexus_gateway.turn.result import MissingArgument, Outcome, TurnResult
 from tool_registry.question import main_type
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+SETTLING_SECONDS = 2.0
+"""The longest that a command waits, after its turn, for the tool's block to be kept."""
 
 _EXITS = {
     Outcome.CALLED: Exit.OK,
@@ -46,6 +50,12 @@ def turn_command(  # noqa: PLR0917 - typer reads options from parameters
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Run what would otherwise be asked for first.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Say what was done about the argument model's state, and what it cost."
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Do one request: find the tool, write its arguments, call it, show the answer.
@@ -67,10 +77,14 @@ def turn_command(  # noqa: PLR0917 - typer reads options from parameters
                 result.pending, answers, Caller(), confirmed=result.confirm, options=options
             )
         log_turn(result, Caller(), request=request)
+        await gateway.state.settled(SETTLING_SECONDS)  # the next command finds what this one read
         return result
 
     result = run_with_gateway(settings, work, quiet=json)
     _show_json(result) if json else _show(result)
+    if explain and not json:
+        for line in in_words(result.state):
+            err.print(Text(line, style="dim"), soft_wrap=True)
     exit_with(Exit.FAILED if result.is_error else _EXITS[result.outcome])
 
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import typer
-from rich.text import Text
 
 from adapters.hosts.document import HostFileError
 from adapters.hosts.known import Place
@@ -17,11 +16,11 @@ from nexus_gateway.cli.host_files import (
     print_diff,
 )
 from nexus_gateway.cli.options import ConfigOption, JsonOption
-from nexus_gateway.cli.output import out, print_json
+from nexus_gateway.cli.output import print_json, say
 from nexus_gateway.hosts.giving_back import Undo, carry_out, plan_undo
 from nexus_gateway.hosts.showing import difference
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("unregister")
@@ -44,7 +43,7 @@ def unregister_command(
             _say_nothing(place, json=json)
             return
         undo = plan_undo(place, registration)
-        diff = difference(registration.file, undo.before, undo.after, place.host.dialect)
+        diff = difference(undo.file, undo.before, undo.after, place.host.dialect)
         if not dry_run:
             carry_out(undo, folder)
     except HostFileError as error:
@@ -61,16 +60,16 @@ def _say_nothing(place: Place, *, json: bool) -> None:
     if json:
         print_json({"host": place.host.id, "file": str(place.file), "registered": False, "changed": False})
     else:
-        text = f"{place.label} is not registered, or not by this command: nothing to undo in {place.file}"
-        out.print(Text(text), soft_wrap=True)
+        say(f"{place.label} is not registered, or not by this command: nothing to undo in {place.file}")
 
 
 def _say(undo: Undo, *, done: bool) -> None:
-    file, moved = undo.registration.file, ", ".join(undo.registration.moved) or "no servers"
+    file, moved = undo.file, ", ".join(undo.restored) or "no servers"
     verb = "is" if done else "would be"
     if not undo.exact:
         lines = [
-            f"{file} has been changed since: the changes stay, the gateway's entry goes, {moved} come back"
+            f"{file} has been changed since: the changes stay, the gateway's entry goes; back come {moved}",
+            *([undo.remark] if undo.remark else []),
         ]
     elif undo.after is None:
         lines = [f"{file} {verb} gone again: there was none before"]
@@ -81,18 +80,19 @@ def _say(undo: Undo, *, done: bool) -> None:
     if done:
         lines.append(f"{undo.place.label}: {undo.place.host.restart}")
     for line in lines:
-        out.print(Text(line), soft_wrap=True)
+        say(line)
 
 
 def _as_json(undo: Undo, diff: str, *, done: bool) -> dict[str, Any]:
     return {
         "host": undo.place.host.id,
-        "file": str(undo.registration.file),
+        "file": str(undo.file),
         "registered": not done,
         "changed": done,
         "exact": undo.exact,
-        "restored": list(undo.registration.moved),
+        "restored": list(undo.restored),
         "deleted": [str(one) for one in undo.superfluous] if done else [],
         "kept": [{"file": str(one), "reason": why} for one, why in undo.kept],
+        "remark": undo.remark,
         "diff": diff,
     }

@@ -16,6 +16,9 @@ from tool_registry.pins import Pins, PinsError, from_json, to_json
 
 log = structlog.get_logger(__name__)
 
+FILE_NAME = "pins.json"
+"""In the cache folder."""
+
 _Stamp: TypeAlias = tuple[int, int, int]
 
 

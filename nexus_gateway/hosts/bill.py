@@ -7,11 +7,12 @@ model: whoever calls gives the catalogue and a counter.
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from adapters.hosts.known import Place
 from adapters.ports import UpstreamSpec
+from nexus_gateway.access.secret_values import MASK
 from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.hosts.candidates import Candidate
 from nexus_gateway.server.meta_tools import META_TOOLS
@@ -20,6 +21,8 @@ from tool_registry.catalog import ToolCatalog
 LONGEST_NAME = 64
 """Characters that several hosts allow for `mcp__server__tool`; a longer one can break a whole session."""
 CHARACTERS_A_TOKEN = 4
+_SHORTEST_SECRET = 4
+"""Characters; hiding a "1" would only make a message unreadable."""
 
 Count = Callable[[str], int]
 
@@ -38,7 +41,7 @@ class Start:
     """
 
     key: str
-    spec: UpstreamSpec
+    spec: UpstreamSpec = field(repr=False)  # may hold secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ def to_start(
     keys: dict[tuple[int, str], str] = {}
     for position, (place, candidates) in enumerate(found):
         for one in candidates:
-            if one.spec is None or not one.is_usable:
+            if one.spec is None or not one.is_usable or one.unasked:
                 continue
             same = next((s for s in starts if s.spec.transport == one.spec.transport), None)
             if same is None:
@@ -158,10 +161,19 @@ def _cost(one: Candidate, status: ServerStatus | None, tools: int, tokens: int) 
     if one.refusal:
         return ServerCost(one.name, "unusable", one.refusal)
     if status is None:
-        return ServerCost(one.name, "listed")
+        return ServerCost(one.name, "listed", one.unasked)
     if status.state is ServerState.READY:
         return ServerCost(one.name, "ready", "", tools, tokens)
-    return ServerCost(one.name, "failed", status.cause or "no answer yet")
+    return ServerCost(one.name, "failed", _without_secrets(status.cause, one.spec) or "no answer yet")
+
+
+def _without_secrets(cause: str, spec: UpstreamSpec | None) -> str:
+    """What a server said before it died, without the values that it was given."""
+    transport = spec.transport if spec else None
+    given = {**getattr(transport, "env", {}), **getattr(transport, "headers", {})}
+    for value in sorted(given.values(), key=len, reverse=True):
+        cause = cause.replace(value, MASK) if len(value) >= _SHORTEST_SECRET else cause
+    return cause
 
 
 def _too_long(owners: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ Knows entries. Does not start a server, and changes no file.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 from adapters.hosts.document import HostDocument, HostFileError, read_document
@@ -14,7 +14,8 @@ from adapters.hosts.json_text import dotted
 from adapters.hosts.known import Place
 from adapters.hosts.mcp_servers import read_entry, server_name_fault
 from adapters.ports import UpstreamSpec
-from nexus_gateway.access.secret_values import value_looks_secret
+from nexus_gateway.hosts.file_access import read_file
+from nexus_gateway.hosts.masking import has_secrets
 
 _PROGRAM, _MODULE = "nexus-gateway", "nexus_gateway"
 
@@ -30,6 +31,7 @@ class Candidate:
         disabled: the host does not start it, and neither do we.
         is_gateway: it is this gateway.
         notes: what the host did with it and the gateway will not.
+        unasked: why it is not started without being named, although it could be.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Candidate:
     disabled: bool = False
     is_gateway: bool = False
     notes: tuple[str, ...] = ()
+    unasked: str = ""
 
     @property
     def is_usable(self) -> bool:
@@ -49,8 +52,8 @@ class Candidate:
     def secret_names(self) -> tuple[str, ...]:
         """Names of its variables and headers, whose values are never shown; with what looks secret elsewhere."""
         kept = [f"{part}.{name}" for part in ("env", "headers") for name in self.entry.get(part) or ()]
-        args = self.entry.get("args") or ()
-        return (*kept, *(["args"] if any(value_looks_secret(arg) for arg in args) else []))
+        args = self.entry.get("args") or []
+        return (*kept, *(["args"] if has_secrets({"args": args}) else []))
 
 
 def read_place(place: Place) -> tuple[bytes | None, HostDocument]:
@@ -64,16 +67,6 @@ def read_place(place: Place) -> tuple[bytes | None, HostDocument]:
         return raw, read_document(raw or b"", place.host.dialect, place.pointer)
     except HostFileError as error:
         raise HostFileError(f"{place.file}: {error}") from None
-
-
-def read_file(file: Path) -> bytes | None:
-    """A file's bytes; None where there is none. Raises HostFileError."""
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise HostFileError(f"{file} can't be read: {error.strerror}") from None
 
 
 def candidates(place: Place, document: HostDocument, environ: Mapping[str, str]) -> list[Candidate]:
@@ -95,11 +88,11 @@ def _candidate(place: Place, name: str, written: object, environ: Mapping[str, s
 
 
 def is_gateway(entry: object) -> bool:
-    """Whether an entry starts this program."""
+    """Whether an entry starts this program, also through a runner such as `uvx`."""
     if not isinstance(entry, Mapping):
         return False
     command, args = entry.get("command"), entry.get("args")
     if not isinstance(command, str):
         return False
     stem = PurePath(command.replace("\\", "/")).name.removesuffix(".exe")
-    return stem == _PROGRAM or (isinstance(args, list) and _MODULE in args)
+    return stem == _PROGRAM or (isinstance(args, list) and (_MODULE in args or _PROGRAM in args))

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from adapters.hosts.document import HostDocument, HostFileError, read_document
 from adapters.hosts.known import Dialect, Host, Machine, Place, all_places, host_named
-from nexus_gateway.hosts.candidates import read_file, read_place
+from nexus_gateway.hosts.candidates import read_place
+from nexus_gateway.hosts.file_access import read_file
 
 FILE_ID = "file"
 
@@ -38,7 +39,10 @@ class Search:
 
 
 def search(machine: Machine, host: Host | None = None) -> Search:
-    """All files of one host, or of every host, that exist and name servers or are that host's."""
+    """All files of one host, or of every host, that exist and name servers or are that host's.
+
+    At home a project's file can be the user's own: each is found once.
+    """
     found: list[Found] = []
     problems: list[str] = []
     looked_at: list[Path] = []
@@ -51,7 +55,8 @@ def search(machine: Machine, host: Host | None = None) -> Search:
         except HostFileError as error:
             problems.append(str(error))
             continue
-        if raw is not None and (document.servers or host is not None):
+        is_new = all((one.place.file, one.place.pointer) != (place.file, place.pointer) for one in found)
+        if raw is not None and is_new and (document.servers or host is not None):
             found.append(Found(place, document))
     unique = tuple(dict.fromkeys(problems))
     return Search(tuple(found), unique, tuple(dict.fromkeys(looked_at)), _elsewhere(found, machine))

@@ -32,12 +32,13 @@ def absolute(entry: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict
     path = env.get("PATH") or environ.get("PATH", "")
     if "$" in path:
         return changed, f"{command} stays as it is: its own PATH has a variable"
+    path = _tidy(path)  # a program of whatever folder this runs in is not the one that is meant
     found = shutil.which(command, path=path)
     if found is None:
         return changed, f"{command} is not on your PATH: install it, or write its absolute path"
     changed["command"] = os.path.abspath(found)  # noqa: PTH100 - no link is followed: it may be what is kept up to date
     if "PATH" not in env:
-        changed["env"] = {**env, "PATH": _tidy(path)}
+        changed["env"] = {**env, "PATH": path}
     return changed, f"{command} → {changed['command']}"
 
 

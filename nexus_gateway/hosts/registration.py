@@ -4,15 +4,17 @@ Holds places, names and hashes. No entry and no secret: those are in the backup 
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from adapters.hosts.document import HostFileError
 from adapters.hosts.known import Place
-from nexus_gateway.files import write_bytes_atomically
+from nexus_gateway.hosts.candidates import is_gateway
 
 SERVERS_FOLDER, REGISTRATIONS_FOLDER = "servers", "registrations"
 
@@ -24,7 +26,7 @@ class Registration:
     Attributes:
         file: the host's file, links followed.
         pointer: member names that lead to its servers.
-        name: of the gateway's entry.
+        name: that the gateway's entry got.
         moved: the servers behind the gateway.
         made_servers: the object of servers was not there before.
         before: SHA-256 of the file before; None where there was none.
@@ -46,6 +48,20 @@ class Registration:
     servers_file: Path
     servers: str
     at: datetime
+
+    def as_json(self) -> bytes:
+        """What its file says."""
+        return _REGISTRATION.dump_json(self, indent=1) + b"\n"
+
+    def entry_among(self, servers: Mapping[str, Any]) -> str | None:
+        """The name that its entry has now: a renamed one is known by the file of servers it starts with."""
+        if is_gateway(servers.get(self.name)):
+            return self.name
+        return next((name for name, entry in servers.items() if self._is_started_by(entry)), None)
+
+    def _is_started_by(self, entry: object) -> bool:
+        args = entry.get("args") if isinstance(entry, Mapping) else None
+        return isinstance(args, list) and str(self.servers_file) in args
 
 
 _REGISTRATION = TypeAdapter(Registration)
@@ -80,18 +96,12 @@ class Folder:
                 "then delete this file"
             ) from None
 
-    def keep(self, place: Place, registration: Registration) -> None:
-        """Remember a registration. Raises OSError."""
-        write_bytes_atomically(
-            self.state_file(place), _REGISTRATION.dump_json(registration, indent=1) + b"\n"
-        )
-
 
 def registration_id(place: Place) -> str:
     """The host's id, with a mark of the file where a host can have several."""
     if place.standard and not place.host.in_project:
         return place.host.id
-    return f"{place.host.id}-{digest(repr((str(place.file), place.pointer)).encode())[:8]}"
+    return f"{place.host.id}-{digest(repr((str(place.file), place.pointer)).encode('utf-8', 'surrogateescape'))[:8]}"
 
 
 def digest(content: bytes) -> str:

@@ -5,11 +5,12 @@ the host's file last.
 """
 
 import json
-import os
-import stat
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from adapters.hosts.document import HostDocument, HostFileError
 from adapters.hosts.entries import gateway_entry
 from adapters.hosts.jsonc import value_at
 from adapters.hosts.known import Place
-from nexus_gateway.files import write_bytes_atomically
-from nexus_gateway.hosts.candidates import Candidate, candidates, is_gateway, read_file, read_place
+from nexus_gateway.files import write_bytes_atomically, write_new
+from nexus_gateway.hosts.candidates import Candidate, candidates, is_gateway, read_place
+from nexus_gateway.hosts.file_access import PRIVATE, mode_of, require_same, require_writable
 from nexus_gateway.hosts.programs import absolute
 from nexus_gateway.hosts.registration import Folder, Registration, digest
 
-ENTRY_NAME, OTHER_NAME = "nexus", "nexus-gateway"
-PRIVATE = 0o600
+ENTRY_NAMES = ("nexus", "nexus-gateway")
+_SHARED = "the file comes with the project: whoever shares it gets this machine's paths"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,16 @@ def standing(place: Place, folder: Folder) -> Registration | str | None:
     """
     registration = folder.find(place)
     _, document = read_place(place)
-    entries = [name for name, entry in document.servers.items() if is_gateway(entry)]
     if registration is None:
-        return entries[0] if entries else None
-    if registration.name in entries:
+        return next((name for name, entry in document.servers.items() if is_gateway(entry)), None)
+    if registration.file.resolve() != place.file.resolve():
+        gone = f"{registration.file} is registered as {place.host.id}, not {place.file}"
+    elif registration.entry_among(document.servers):
         return registration
-    raise HostFileError(
-        f"{place.file} was registered, but the entry {registration.name} is gone from it; run `nexus-gateway "
-        f"unregister {place.host.id}` first, which puts the moved servers back"
-    )
+    else:
+        gone = f"{place.file} was registered, but the entry {registration.name} is gone from it"
+    undo = shlex.join(["nexus-gateway", "unregister", *place.arguments])
+    raise HostFileError(f"{gone}; run `{undo}` first, which puts the moved servers back")
 
 
 def plan(
@@ -96,20 +99,31 @@ def plan(
     """
     before, document = read_place(place)
     file = place.file.resolve()
-    _require_writable(file)
+    _require_home(file)
     moved, staying = _chosen(place, candidates(place, document, environ), document, only)
     entries, remarks = _entries(moved, environ)
     servers_file = _free(folder.servers_file(place))  # an edited one was kept by `unregister`
-    name = _free_name(place, document, moved)
+    name = _free_name(document)
     entry = gateway_entry(place.host, command[0], [*command[1:], "--mcp-config", str(servers_file)])
     try:
         after = document.with_gateway([one.name for one in moved], name, entry)
     except HostFileError as error:
         raise HostFileError(f"{place.file}: {error}") from None
-    servers = json.dumps({"mcpServers": entries}, indent=2, ensure_ascii=False, default=str) + "\n"
+    servers = (json.dumps({"mcpServers": entries}, indent=2, default=str) + "\n").encode()
+    remarks = (*([_SHARED] if place.host.comes_with_project else []), *remarks)
     return Plan(
-        place, file, before, after, document, name, tuple(moved), tuple(staying), servers_file, servers.encode(), remarks
-    )  # fmt: skip
+        place,
+        file,
+        before,
+        after,
+        document,
+        name,
+        tuple(moved),
+        tuple(staying),
+        servers_file,
+        servers,
+        remarks,
+    )
 
 
 def carry_out(chosen: Plan, folder: Folder) -> Registration:
@@ -118,29 +132,36 @@ def carry_out(chosen: Plan, folder: Folder) -> Registration:
     Raises:
         HostFileError: the host's file is not as it was planned on, or something can't be written; nothing is changed.
     """
-    if read_file(chosen.file) != chosen.before:
-        raise HostFileError(f"{chosen.file} has been changed meanwhile; quit the host and try again")
+    require_same(chosen.file, chosen.before)
+    registration = _registration(chosen, _free_backup(chosen))
     written: list[Path] = []
+    file = chosen.file
     try:
-        backup = _back_up(chosen, written)
-        registration = _registration(chosen, backup)
-        write_bytes_atomically(chosen.servers_file, chosen.servers, mode=PRIVATE)
-        written.append(chosen.servers_file)
-        folder.keep(chosen.place, registration)
-        written.append(folder.state_file(chosen.place))
-        write_bytes_atomically(chosen.file, chosen.after, mode=mode_of(chosen.file))
-    except OSError as error:
-        for file in written:
-            file.unlink(missing_ok=True)
-        raise HostFileError(
-            f"{error.filename or chosen.file} can't be written: {error.strerror}; nothing is changed"
-        ) from None
+        for file, content, mode in _new_files(chosen, folder, registration):
+            write_new(file, content, mode=mode)
+            written.append(file)
+        file = chosen.file
+        require_same(file, chosen.before)  # some hosts write theirs every few seconds
+        write_bytes_atomically(file, chosen.after, mode=mode_of(file), is_durable=True)
+    except (OSError, HostFileError) as error:
+        with suppress(OSError):
+            for one in written:
+                one.unlink(missing_ok=True)
+        if isinstance(error, HostFileError):
+            raise
+        raise HostFileError(f"{file} can't be written: {error.strerror}; nothing is changed") from None
     return registration
 
 
-def mode_of(file: Path) -> int:
-    """The permissions of a file; those of a private one where it does not exist."""
-    return stat.S_IMODE(file.stat().st_mode) if file.exists() else PRIVATE
+def _new_files(chosen: Plan, folder: Folder, registration: Registration) -> Iterator[tuple[Path, bytes, int]]:
+    """What is written before the host's file, with permissions.
+
+    The servers come first: of two commands at the same time one fails there, and takes nothing of the other's back.
+    """
+    yield chosen.servers_file, chosen.servers, PRIVATE
+    if registration.backup is not None and chosen.before is not None:
+        yield registration.backup, chosen.before, mode_of(chosen.file)
+    yield folder.state_file(chosen.place), registration.as_json(), PRIVATE
 
 
 def _entries(
@@ -155,13 +176,10 @@ def _entries(
     return entries, tuple(remarks)
 
 
-def _free_name(place: Place, document: HostDocument, moved: Sequence[Candidate]) -> str:
-    name = OTHER_NAME if ENTRY_NAME in document.servers else ENTRY_NAME
-    if name in document.servers and name not in [one.name for one in moved]:
-        raise HostFileError(
-            f"{place.file} has servers named {ENTRY_NAME} and {OTHER_NAME}; rename one of them"
-        )
-    return name
+def _free_name(document: HostDocument) -> str:
+    """A name that no server has, not even a moved one: it comes back."""
+    numbered = (f"{ENTRY_NAMES[-1]}-{number}" for number in count(2))
+    return next(name for name in chain(ENTRY_NAMES, numbered) if name not in document.servers)
 
 
 def _chosen(
@@ -194,25 +212,20 @@ def _stays(one: Candidate, document: HostDocument) -> str:
     return "" if document.written(one.name) is not None else "it is not a table of its own; move it by hand"
 
 
-def _require_writable(file: Path) -> None:
-    """Renaming over a read-only file would work, and is not what its owner meant."""
-    if file.exists():
-        if not mode_of(file) & (stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH) or not os.access(file, os.W_OK):
-            raise HostFileError(f"{file} is read-only; make it writable, then try again")
-    elif not file.parent.is_dir():
+def _require_home(file: Path) -> None:
+    """Whether the file may be replaced, or made where its host is installed."""
+    require_writable(file)
+    if not file.exists() and not file.parent.is_dir():
         raise HostFileError(
             f"there is no folder {file.parent}: is the host installed? --file names another file"
         )
 
 
-def _back_up(chosen: Plan, written: list[Path]) -> Path | None:
+def _free_backup(chosen: Plan) -> Path | None:
     if chosen.before is None:
         return None
     stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-    backup = _free(chosen.file.with_name(f"{chosen.file.name}.before-nexus-{stamp}"))
-    write_bytes_atomically(backup, chosen.before, mode=mode_of(chosen.file))
-    written.append(backup)
-    return backup
+    return _free(chosen.file.with_name(f"{chosen.file.name}.before-nexus-{stamp}"))
 
 
 def _free(file: Path) -> Path:

@@ -25,6 +25,14 @@ Measure = Callable[[str], AbstractContextManager[object]]
 """Times a stage: "embed", "scan" or "rerank"."""
 
 
+Ranked = Callable[[Sequence[Candidate]], None]
+"""Told, without blocking, of a ranking before anything is decided or reranked."""
+
+
+def _unheard(_candidates: Sequence[Candidate]) -> None:
+    return
+
+
 def _untimed(_stage: str) -> AbstractContextManager[object]:
     return nullcontext()
 
@@ -54,6 +62,7 @@ class Router:
         visible: NDArray[np.bool_] | None = None,
         limit: int | None = None,
         measure: Measure = _untimed,
+        on_ranked: Ranked = _unheard,
     ) -> RoutingDecision:
         """Decide which tool a request is for.
 
@@ -63,6 +72,7 @@ class Router:
             visible: which tools the caller may see, shape (tools,); all where None.
             limit: candidates kept in the decision; the gate's number where None.
             measure: times the stages.
+            on_ranked: told of the ranking before the decision.
 
         Raises:
             ModelError: the embedder failed.
@@ -74,6 +84,7 @@ class Router:
         gate = self.gate if limit is None else replace(self.gate, candidates=limit)
         with measure("scan"):
             ranked = rank(index, text, query, visible=visible, limit=max(20, limit or 0), prefer=self._prefer)
+            on_ranked(ranked)
             decision = decide(ranked, gate)
         if decision.outcome is RoutingOutcome.AMBIGUOUS and self._reranker and not ranked[0].exact:
             with measure("rerank"):

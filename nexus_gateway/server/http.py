@@ -19,11 +19,13 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from nexus_gateway.server.draining import Draining
+from nexus_gateway.server.health import Health
 from nexus_gateway.settings import HttpSettings
 
 PATH = "/mcp"
-DRAIN_SECONDS = 5
-"""Running requests may finish for this long after a stop signal."""
+LAST_SECONDS = 1
+"""For answers on their way when the drain is over; what still runs then is cut off."""
 
 
 class UnsafeAddressError(Exception):
@@ -57,12 +59,15 @@ def check_address(settings: HttpSettings, token: str | None) -> None:
     """Raises UnsafeAddressError where others could reach the gateway without a token."""
     if token is None and not is_loopback(settings.host):
         raise UnsafeAddressError(
-            f"refusing to serve on {settings.host} without a bearer token: set {settings.token_env}, or use 127.0.0.1"
+            f"refusing to serve on {settings.host} without a bearer token: set {settings.token_env} or token_file in [http], "
+            "or use 127.0.0.1"
         )
 
 
-def build_app(server: Server[Any], settings: HttpSettings, *, token: str | None) -> Starlette:
-    """The ASGI application: Host and Origin checked, the token where there is one.
+def build_app(
+    server: Server[Any], settings: HttpSettings, *, token: str | None, health: Health | None = None
+) -> Starlette:
+    """The ASGI application: Host and Origin checked, the token where there is one; what probes ask is open to all.
 
     Raises:
         UnsafeAddressError: `settings.host` is not loopback and there is no token.
@@ -78,6 +83,7 @@ def build_app(server: Server[Any], settings: HttpSettings, *, token: str | None)
         transport_security=_checks(settings),
         auth=auth,
         token_verifier=StaticToken(token) if token else None,
+        custom_starlette_routes=(health or Health()).routes(),
     )
 
 
@@ -87,25 +93,34 @@ async def serve_http(
     listening: list[socket.socket],
     server: Server[Any],
     stop: anyio.Event,
+    *,
+    health: Health | None = None,
 ) -> None:
-    """Serve on `listening`, closed at the end, until `stop` is set; running requests may finish within `DRAIN_SECONDS`."""
+    """Serve on `listening`, closed at the end, until `stop` is set and the drain is over.
+
+    Running requests may finish for `settings.drain_seconds`; new ones are refused with 503 meanwhile.
+    """
+    health = health or Health()
+    draining = Draining(PATH, health, max_body_bytes=settings.max_body_bytes)
+    app = build_app(server, settings, token=token, health=health)
     config = uvicorn.Config(
-        expecting_breaks(build_app(server, settings, token=token)),
-        log_level="warning",
-        timeout_graceful_shutdown=DRAIN_SECONDS,
+        expecting_breaks(draining.around(app)), log_level="warning", timeout_graceful_shutdown=LAST_SECONDS
     )
     listener = _Listener(config)
     with ExitStack() as closing:
         for taken in listening:
             closing.enter_context(taken)
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_stop_when, stop, listener)
+            tasks.start_soon(_stop_when, stop, listener, draining, settings.drain_seconds)
             await listener.serve(sockets=listening)
             tasks.cancel_scope.cancel()
 
 
-async def _stop_when(stop: anyio.Event, listener: uvicorn.Server) -> None:
+async def _stop_when(
+    stop: anyio.Event, listener: uvicorn.Server, draining: Draining, drain_seconds: float
+) -> None:
     await stop.wait()
+    await draining.drain(drain_seconds)
     listener.should_exit = True
 
 

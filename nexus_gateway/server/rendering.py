@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from adapters.ports import JsonObject
+from nexus_gateway.state.use import StateUse
 from nexus_gateway.turn.result import Ground, Outcome, TurnResult
 from tool_registry.catalog import ToolCatalog
 from tool_registry.index import compile_tool
@@ -92,7 +93,28 @@ def turn_meta(result: TurnResult) -> JsonObject:
         meta["tokens"] = {
             "prompt": tokens.prompt, "reused": tokens.reused, "sampled": tokens.sampled, "forced": tokens.forced
         }  # fmt: skip
+    if result.state:
+        meta["state"] = state_meta(result.state)
     return meta
+
+
+def state_meta(use: StateUse) -> JsonObject:
+    """What was done about the argument model's state, in milliseconds and tokens."""
+    return {
+        "action": str(use.action),
+        "tier": use.tier or None,
+        "reason": use.reason,
+        "live_tokens": use.live_tokens,
+        "restored_tokens": use.restored_tokens,
+        "prefilled_tokens": use.prefilled_tokens,
+        "completions": use.completions,
+        "predicted_gain_ms": round(use.predicted_gain_ms, 1),
+        "predicted_compute_ms": round(use.predicted_compute_ms, 1),
+        "predicted_cache_ms": round(use.predicted_cache_ms, 1),
+        "read_ms": round(use.read_ms, 2),
+        "restore_ms": round(use.restore_ms, 2),
+        "prefill_ms": round(use.prefill_ms, 1),
+    }
 
 
 def _ground(ground: Ground) -> JsonObject:

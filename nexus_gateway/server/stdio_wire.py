@@ -38,12 +38,13 @@ def _is_pipe(descriptor: int) -> bool:
 @asynccontextmanager
 async def stdio_pipes() -> AsyncIterator[tuple["MessageReader", "MessageWriter"]]:
     """The two streams that the SDK's server runs on. Until the end of the block fd 1 is stderr: no print gets on the wire."""
-    with _claimed_stdout() as wire:
+    with claimed_stdout() as wire:
         yield MessageReader(_STDIN), MessageWriter(wire)
 
 
 @contextmanager
-def _claimed_stdout() -> Iterator[int]:
+def claimed_stdout() -> Iterator[int]:
+    """A non-blocking descriptor of stdout, which itself is stderr until the end of the block."""
     wire = os.dup(_STDOUT)
     blocking = os.get_blocking(wire)
     try:
@@ -56,8 +57,8 @@ def _claimed_stdout() -> Iterator[int]:
         os.close(wire)
 
 
-class MessageReader:
-    """The messages that come through a pipe, one a line; a line that is none comes as the exception it caused.
+class LineReader:
+    """The lines that come through a pipe.
 
     Waiting can be cancelled. Reads only when asked: a slow reader slows the writer, nothing piles up.
     """
@@ -68,28 +69,14 @@ class MessageReader:
         self._partial: list[bytes] = []
         self._closed = False
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self.receive()
-        except anyio.EndOfStream:
-            raise StopAsyncIteration from None
-
-    async def receive(self) -> SessionMessage | Exception:
-        """The next message. Raises EndOfStream when the other side has closed, ClosedResourceError after `aclose`."""
+    async def receive_line(self) -> bytes:
+        """The next line. Raises EndOfStream when the other side has closed, ClosedResourceError after `aclose`."""
         while not self._lines:
             if self._closed:
                 raise anyio.ClosedResourceError
             await anyio.wait_readable(self._descriptor)
             self._take(os.read(self._descriptor, _CHUNK_BYTES))
-        line = self._lines.pop()
-        try:
-            text = line.decode("utf-8", errors="replace")
-            return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
-        except ValueError as error:
-            return error
+        return self._lines.pop()
 
     def _take(self, chunk: bytes) -> None:
         if not chunk and not any(self._partial):
@@ -112,8 +99,30 @@ class MessageReader:
         await self.aclose()
 
 
-class MessageWriter:
-    """Messages into a non-blocking pipe, one a line; senders that find it full wait in order.
+class MessageReader(LineReader):
+    """The messages that come through a pipe, one a line; a line that is none comes as the exception it caused."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> SessionMessage | Exception:
+        """The next message. Raises as `receive_line`."""
+        line = await self.receive_line()
+        try:
+            text = line.decode("utf-8", errors="replace")
+            return SessionMessage(jsonrpc_message_adapter.validate_json(text, by_name=False))
+        except ValueError as error:
+            return error
+
+
+class LineWriter:
+    """Lines into a non-blocking pipe; senders that find it full wait in order.
 
     A sender may be cancelled in the middle of its line. The rest of it is kept and goes before whatever is sent
     next: half a line would make two messages unreadable.
@@ -125,15 +134,13 @@ class MessageWriter:
         self._turn = anyio.Lock(fast_acquire=True)
         self._closed = False
 
-    async def send(self, item: SessionMessage, /) -> None:
-        """Write a message.
+    async def send_line(self, line: bytes) -> None:
+        """Write a line, its end included.
 
         Raises:
             BrokenResourceError: nobody reads any more.
             ClosedResourceError: after `aclose`.
-            ValueError: it can't be written as JSON.
         """
-        line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         async with self._turn:
             if self._closed:
                 raise anyio.ClosedResourceError
@@ -167,3 +174,11 @@ class MessageWriter:
 
     async def __aexit__(self, *_error: object) -> None:
         await self.aclose()
+
+
+class MessageWriter(LineWriter):
+    """Messages into a non-blocking pipe, one a line."""
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message. Raises as `send_line`, and ValueError for what can't be written as JSON."""
+        await self.send_line(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")

@@ -8,15 +8,18 @@ from adapters.hosts.mcp_servers import ConfigProblem
 from nexus_gateway.settings.diff import SettingsDiff, diff
 from nexus_gateway.settings.fields import ConfirmPolicy
 from nexus_gateway.settings.load import LoadedSettings, default_config_file, load_settings
-from nexus_gateway.settings.snapshot import (
+from nexus_gateway.settings.model_sections import (
     PRESETS,
     EngineSettings,
+    ModelPreset,
+    ModelSettings,
+    StateSettings,
+)
+from nexus_gateway.settings.snapshot import (
     ExposeSettings,
     FeedbackSettings,
     HttpSettings,
     LogSettings,
-    ModelPreset,
-    ModelSettings,
     PinSettings,
     RerankBy,
     ResultSettings,
@@ -48,6 +51,7 @@ __all__ = [
     "Settings",
     "SettingsDiff",
     "SettingsError",
+    "StateSettings",
     "ToolSettings",
     "TurnSettings",
     "default_config_file",

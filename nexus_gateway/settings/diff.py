@@ -4,7 +4,19 @@ from dataclasses import dataclass
 
 from nexus_gateway.settings.snapshot import Settings
 
-_OTHER = ("engine", "routing", "turn", "http", "log", "expose", "results", "pins", "feedback", "cache_dir")
+_OTHER = (
+    "engine",
+    "routing",
+    "turn",
+    "state",
+    "http",
+    "log",
+    "expose",
+    "results",
+    "pins",
+    "feedback",
+    "cache_dir",
+)
 
 
 @dataclass(frozen=True, slots=True)

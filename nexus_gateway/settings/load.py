@@ -26,9 +26,10 @@ from adapters.hosts.mcp_servers import (
 from adapters.ports import UpstreamSpec
 from nexus_gateway.access.secret_values import name_looks_secret
 from nexus_gateway.settings.fields import Scalar
+from nexus_gateway.settings.model_sections import EngineSettings
 from nexus_gateway.settings.snapshot import (
     APPLICATION,
-    EngineSettings,
+    HttpSettings,
     RoutingSettings,
     Sections,
     ServerOptions,
@@ -143,8 +144,11 @@ class _Loader:
         tables = self._own.tables
         self._note_unknown_preferred(self._servers | hosts)
         sections = {section.name: getattr(tables, section.name) for section in fields(Sections)}
+        sections["engine"] = self._engine(tables.engine)
+        sections["routing"] = self._routing(tables.routing)
+        sections["http"] = self._http(tables.http)
         settings = Settings(
-            **sections | {"engine": self._engine(tables.engine), "routing": self._routing(tables.routing)},
+            **sections,
             servers=MappingProxyType(self._servers | hosts),
             cache_dir=self._resolve(tables.cache_dir) if tables.cache_dir else default_cache_dir(),
         )
@@ -153,6 +157,10 @@ class _Loader:
     def _routing(self, written: RoutingSettings) -> RoutingSettings:
         place = written.calibration
         return written if place is None else replace(written, calibration=str(self._resolve(place)))
+
+    def _http(self, written: HttpSettings) -> HttpSettings:
+        place = written.token_file
+        return written if place is None else replace(written, token_file=str(self._resolve(place)))
 
     def _engine(self, written: EngineSettings) -> EngineSettings:
         """With variables in place; what has an unset one stays as written, so that the engine refuses it."""

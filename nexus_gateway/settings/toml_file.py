@@ -34,7 +34,8 @@ from nexus_gateway.settings.snapshot import Sections, ServerOptions, ToolSetting
 
 _TRANSPORT_KEYS = ("type", "command", "args", "env", "cwd", "url", "headers")
 _OTHER_WORDS = {"disabled": "enabled"}  # hosts' files have the one, ours the other
-_NEVER_SHOWN = {*_TRANSPORT_KEYS, "api_key_env", "api_key_keyring", "bindings", "extra_body", "token_env"}
+_TOKEN_KEYS = ("api_key_env", "api_key_keyring", "token_env", "token_file", "token_keyring")
+_NEVER_SHOWN = {*_TRANSPORT_KEYS, *_TOKEN_KEYS, "bindings", "extra_body"}
 _KINDS = {int: "a number", float: "a number", bool: "a boolean", str: "another string"}
 _SHOWN_CHARACTERS = 40
 _MAX_PROBLEMS = 50  # of one file; finding a line takes a few parses of it

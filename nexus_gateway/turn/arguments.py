@@ -7,13 +7,15 @@ token mask. A slot with one option costs no model call.
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date, datetime
 from types import MappingProxyType
 from typing import Any
 
 from adapters.ports import ArgumentEngine, Completion, ModelError, SchemaNotCompilable, Segment, SegmentKind
 from adapters.reading_port import ArgumentReader
+from nexus_gateway.state.use import PlannedCompletion, StateUse
 from nexus_gateway.turn.confidence import ArgumentCalibration, evidence
-from nexus_gateway.turn.prompt import segments
+from nexus_gateway.turn.prompt import ToolText, segments
 from nexus_gateway.turn.read_arguments import ReadArguments, read_arguments
 from nexus_gateway.turn.result import Ground, GroundKind, MissingArgument, TokenCount
 from nexus_gateway.turn.slots import Choice, Slot, choose, span_kinds, unstated
@@ -33,6 +35,7 @@ class Draft:
         evidence: what is known of how sure they are.
         confidence: probability that all of them are right; None where nothing says it.
         target: least confidence that runs unasked.
+        state: what was done about state; None where no model was asked, or nothing is kept.
     """
 
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -42,6 +45,7 @@ class Draft:
     evidence: Mapping[str, float] = field(default_factory=dict)
     confidence: float | None = None
     target: float = 0.0
+    state: StateUse | None = None
 
     @property
     def unsure(self) -> bool:
@@ -59,11 +63,15 @@ class ArgumentWriter:
         max_tokens: int,
         reader: Callable[[], Awaitable[ArgumentReader]] | None = None,
         calibration: ArgumentCalibration | None = None,
+        tool_text: ToolText = "signature",
+        today: Callable[[], date] = lambda: datetime.now().astimezone().date(),
     ) -> None:
         self._engine = engine
         self._max_tokens = max_tokens
         self._reader = reader
         self._calibration = calibration
+        self._today = today
+        self._tool_text: ToolText = tool_text
 
     async def reader_identity(self) -> str:
         """Identity of the reading model; empty where there is none. Raises ModelError."""
@@ -81,9 +89,13 @@ class ArgumentWriter:
         if context:
             sources.append(Source(context, GroundKind.CONTEXT, compiled.vocabulary))
         draft = Draft()
-        prompt = segments(compiled, request, context)
+        prompt = segments(compiled, request, context, self._tool_text)
         reader = await self._reading_model()
-        read = await read_arguments(reader, compiled, request, context) if reader else ReadArguments()
+        read = (
+            await read_arguments(reader, compiled, request, context, self._today())
+            if reader
+            else ReadArguments()
+        )
         for slot in with_rivals(slots(compiled.schema)):
             if slot.name in bindings:
                 choice = bound_choice(slot, sources, bindings[slot.name])
@@ -156,6 +168,8 @@ class ArgumentWriter:
         except SchemaNotCompilable:
             return None
         draft.tokens += _tokens(completion)
+        if isinstance(completion, PlannedCompletion) and completion.state is not None:
+            draft.state = completion.state if draft.state is None else draft.state.with_more(completion.state)
         return json.loads(completion.text) if completion.complete else None
 
 

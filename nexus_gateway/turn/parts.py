@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from adapters.ports import JsonObject, ProgressCallback
-from nexus_gateway.access.caller import Caller
+from nexus_gateway.access.caller import Caller, Tenant
 from nexus_gateway.routing.router import Router
 from nexus_gateway.turn.arguments import ArgumentWriter
 from nexus_gateway.turn.bindings import Bindings
 from nexus_gateway.turn.confirmation import Approvals, ConfirmPolicy
 from tool_registry.catalog import ToolCatalog
-from tool_registry.index import RoutingIndex
+from tool_registry.index import CompiledTool, RoutingIndex
 from tool_registry.tool import Tool, ToolId
 
 
@@ -58,6 +58,35 @@ def reads_only(rules: Rules, tool: Tool) -> bool:
     return tool.annotations.read_only is True if approved is None else approved
 
 
+class Preparing(Protocol):
+    """The layer of compiled state, as far as a turn needs it; nothing of it waits or raises."""
+
+    def foresee(self, tools: Sequence[CompiledTool], tenant: Tenant) -> Any:
+        """Tools that the request may need, the likeliest first; what comes of it is for `decided`."""
+        ...
+
+    def decided(self, foreseen: Any, chosen: CompiledTool | None) -> None:
+        """The tool that it does need, or none."""
+        ...
+
+    def used(self, tool: ToolId) -> None:
+        """A tool's arguments were written, or it was called exactly."""
+        ...
+
+
+class Unprepared:
+    """No layer of compiled state."""
+
+    def foresee(self, tools: Sequence[CompiledTool], tenant: Tenant) -> None:
+        """See `Preparing`."""
+
+    def decided(self, foreseen: Any, chosen: CompiledTool | None) -> None:
+        """See `Preparing`."""
+
+    def used(self, tool: ToolId) -> None:
+        """See `Preparing`."""
+
+
 Ready = Callable[[ProgressCallback | None], Awaitable[RoutingIndex]]
 """Wait until servers have been heard and tools compiled; reports progress. Raises ModelError."""
 
@@ -92,3 +121,4 @@ class TurnParts:
     rules: Rules
     deadline_seconds: float
     bindings: Bindings = field(default_factory=Bindings)
+    state: Preparing = field(default_factory=Unprepared)

@@ -7,6 +7,7 @@ a part of the text that two claim, and puts nested objects together. Fills in no
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import Any
 
 from adapters.reading_port import ArgumentReader, Reading, ReadingQuestion
@@ -90,15 +91,20 @@ def _log(probability: float) -> float:
 
 
 async def read_arguments(
-    reader: ArgumentReader, compiled: CompiledTool, request: str, context: str
+    reader: ArgumentReader, compiled: CompiledTool, request: str, context: str, clock: date
 ) -> ReadArguments:
-    """Ask the request for every leaf, and the context for the required ones it does not state. Raises ModelError."""
+    """Ask the request for every leaf, and the context for the required ones it does not state.
+
+    `clock` is today's date, for "tomorrow". Raises ModelError.
+    """
     asked = {leaf.path: leaf for leaf in leaves(compiled.schema)}
-    first = await _read(reader, compiled, list(asked.values()), StatedText.of(request, GroundKind.SPAN))
+    first = await _read(
+        reader, compiled, list(asked.values()), StatedText.of(request, GroundKind.SPAN, clock)
+    )
     left = [leaf for path, leaf in asked.items() if leaf.needed and path not in first.found]
     if not (context and left):
         return first
-    second = await _read(reader, compiled, left, StatedText.of(context, GroundKind.CONTEXT))
+    second = await _read(reader, compiled, left, StatedText.of(context, GroundKind.CONTEXT, clock))
     return ReadArguments(asked, {**first.found, **second.found}, {**first.nothing, **second.nothing})
 
 

@@ -7,10 +7,11 @@ written in it, or one of the values that the schema lists.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Any
 
 from adapters.reading_port import Reading, ReadingAnswer
-from nexus_gateway.turn.dates import WrittenDate, dates, wanted_format
+from nexus_gateway.turn.dated import Moments, dated
 from nexus_gateway.turn.hints import hinted
 from nexus_gateway.turn.numbers import Number, numbers
 from nexus_gateway.turn.result import Ground, GroundKind
@@ -66,13 +67,13 @@ class StatedText:
     text: str
     kind: GroundKind
     typed: Sequence[Span]
-    dates: Sequence[WrittenDate]
+    moments: Moments
     numbers: Sequence[Number]
 
     @classmethod
-    def of(cls, text: str, kind: GroundKind) -> "StatedText":
-        """Find typed spans, dates and numbers."""
-        return cls(text, kind, typed_spans(text), dates(text), numbers(text))
+    def of(cls, text: str, kind: GroundKind, clock: date) -> "StatedText":
+        """Find typed spans, dates, times and numbers; "tomorrow" counts from `clock`."""
+        return cls(text, kind, typed_spans(text), Moments.of(text, clock), numbers(text))
 
 
 def candidates(leaf: Leaf, asked: Question, reading: Reading, text: StatedText) -> list[Stated]:
@@ -360,13 +361,11 @@ _NAME_BEFORE = re.compile(r"(?:\b[A-Z][\w'-]* )+$")
 
 
 def _dated(schema: Mapping[str, Any], answer: ReadingAnswer, text: StatedText) -> Stated | None:
-    wanted = wanted_format(schema)
-    for found in text.dates if wanted else ():
-        if wanted and found.start < answer.end and answer.start < found.end:
-            ground = Ground(text.kind, text.text[found.start : found.end])
-            value = found.value.strftime(wanted)
-            return Stated(value, ground, answer.probability, ((found.start, found.end),))
-    return None
+    found = dated(schema, answer.start, answer.end, text.moments)
+    if found is None:
+        return None
+    ground = Ground(text.kind, text.text[found.start : found.end], chosen=not found.sure)
+    return Stated(found.value, ground, answer.probability, ((found.start, found.end),))
 
 
 def _listed_value(schema: Mapping[str, Any], words: str) -> str | None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from adapters.ports import JsonObject, UpstreamRefused
+from nexus_gateway.state.use import StateUse
 from tool_registry.routing import Candidate, RoutingDecision
 from tool_registry.tool import ContentHash, ToolId
 
@@ -133,6 +134,7 @@ class TurnResult:
         refused: the upstream's own JSON-RPC error.
         signatures: signatures of the offered tools, by id.
         remembered: arguments whose answers were kept for later calls of the server.
+        state: what was done about the argument model's state; None where it was not asked, or nothing is kept.
     """
 
     outcome: Outcome
@@ -151,6 +153,7 @@ class TurnResult:
     stages: Stages = field(default_factory=Stages)
     tokens: TokenCount = field(default_factory=TokenCount)
     remembered: tuple[str, ...] = ()
+    state: StateUse | None = None
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:

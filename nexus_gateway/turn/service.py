@@ -3,7 +3,7 @@
 Knows the index, the writer and the fleet by what they do; the host's protocol is the server's business.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ import anyio.to_thread
 from adapters.ports import ModelError, UpstreamError, UpstreamRefused
 from nexus_gateway.access.caller import Caller
 from nexus_gateway.routing.masks import Masks
+from nexus_gateway.state.purpose import asked_for
 from nexus_gateway.turn.arguments import Draft
 from nexus_gateway.turn.bindings import UNFIT
 from nexus_gateway.turn.confirmation import needs_confirmation
@@ -30,10 +31,12 @@ from nexus_gateway.turn.result import (
 )
 from nexus_gateway.turn.validation import problems
 from tool_registry.index import CompiledTool, RoutingIndex, compile_tool
-from tool_registry.routing import RoutingDecision, RoutingOutcome
+from tool_registry.routing import Candidate, RoutingDecision, RoutingOutcome
 from tool_registry.schema import properties
 from tool_registry.tool import Tool
 
+FORESEEN = 3
+"""Tools of a ranking that are made ready while the request is still being routed."""
 HEARING_PATIENCE_SECONDS = 15.0
 """How long a name that no tool has yet waits for servers that are still starting."""
 
@@ -66,10 +69,8 @@ class TurnService:
         async def run() -> TurnResult:
             with stages.measure("wait"):
                 index = await self._parts.ready(options.on_progress)
-            decision = await self._parts.router.route(
-                index, request, visible=self._masks.mask(index, caller), measure=stages.measure
-            )
-            return await self._act(index, decision, _Asked(request, context, caller, options, stages))
+            asked = _Asked(request, context, caller, options, stages)
+            return await self._act(index, await self._routed(index, asked), asked)
 
         return await self._finish(run, caller, stages, options)
 
@@ -107,6 +108,7 @@ class TurnService:
             options = replace(options, assume_yes=True)
 
         async def run() -> TurnResult:
+            self._parts.state.used(found.id)
             result = TurnResult(Outcome.CALLED, "", tool_id=found.id, arguments=arguments, stages=stages)
             return await self._cleared(found, result, caller, options)
 
@@ -200,6 +202,29 @@ class TurnService:
             stages=stages,
         )
 
+    async def _routed(self, index: RoutingIndex, asked: "_Asked") -> RoutingDecision:
+        """The decision, with what the best few tools need made ready while it is being made."""
+        state, foreseen, chosen = self._parts.state, None, None
+
+        def ranked(candidates: Sequence[Candidate]) -> None:
+            nonlocal foreseen
+            tools = [index.tools[index.position[candidate.tool_id]] for candidate in candidates[:FORESEEN]]
+            foreseen = state.foresee(tools, asked.caller.tenant)
+
+        try:
+            decision = await self._parts.router.route(
+                index,
+                asked.request,
+                visible=self._masks.mask(index, asked.caller),
+                measure=asked.stages.measure,
+                on_ranked=ranked,
+            )
+            if decision.outcome is RoutingOutcome.ROUTED:
+                chosen = index.tools[index.position[decision.candidates[0].tool_id]]
+            return decision
+        finally:
+            state.decided(foreseen, chosen)
+
     async def _act(self, index: RoutingIndex, decision: RoutingDecision, asked: "_Asked") -> TurnResult:
         if asked.options.read_only:
             decision = self._readable(index, decision)
@@ -220,7 +245,9 @@ class TurnService:
     async def draft(self, compiled: CompiledTool, request: str, caller: Caller, context: str = "") -> Draft:
         """The arguments of one tool as a turn writes them, the caller's bindings among them. Raises ModelError."""
         bound = await anyio.to_thread.run_sync(self._parts.bindings.of_call, compiled, caller.tenant)
-        draft = await self._parts.writer.write(compiled, request, context, bound.values)
+        self._parts.state.used(compiled.id)
+        with asked_for(caller.tenant, str(compiled.id)):
+            draft = await self._parts.writer.write(compiled, request, context, bound.values)
         draft.missing = [
             replace(missing, reason=UNFIT) if missing.name in bound.unfit else missing
             for missing in draft.missing
@@ -258,6 +285,7 @@ class TurnService:
             grounds=draft.grounds,
             missing=tuple(draft.missing),
             tokens=draft.tokens,
+            state=draft.state,
         )
         if draft.missing:
             return _asking(result, compiled.tool)

@@ -5,7 +5,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from adapters.llama_cpp import library
+from adapters.llama_cpp.cache_types import cache_types
 from adapters.llama_cpp.model import load_model
+from adapters.llama_cpp.options import EngineOptions
 from adapters.llama_cpp.state_blob import learn_shape, read_state, write_state
 
 BATCH = 64
@@ -23,6 +25,7 @@ class RawContext:
         options.n_seq_max, options.kv_unified, options.swa_full = sequences, unified, window_full
         options.n_threads = options.n_threads_batch = threads
         options.flash_attn_type = int(flash)
+        options.type_k, options.type_v = cache_types(model, EngineOptions(flash_attention=flash))
         self.handle = self.llama.llama_init_from_model(model.handle, options)
         assert self.handle, library.logged_errors()
         self.size = n_ctx
