@@ -22,7 +22,10 @@ class KeyringUnusableError(Exception):
 
 def keyring_there() -> bool:
     """Whether this system has a keyring at all, locked or not; the library's stand-ins have a lower priority."""
-    return float(getattr(_keyring(), "priority", 0)) >= 1
+    try:
+        return _within_deadline(lambda: float(getattr(_keyring(), "priority", 0)) >= 1)
+    except KeyringUnusableError:  # the one that PYTHON_KEYRING_BACKEND names can't be loaded, for example
+        return False
 
 
 def read_entry(entry: str) -> str:

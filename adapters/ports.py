@@ -104,7 +104,7 @@ class StdioSpec:
     """
 
     command: str
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = field(default=(), repr=False)  # may hold secrets
     env: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     cwd: str | None = None
 
@@ -117,7 +117,7 @@ class HttpSpec:
         sse: the older HTTP+SSE transport instead of streamable HTTP.
     """
 
-    url: str
+    url: str = field(repr=False)  # may hold secrets
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold secrets
     sse: bool = False
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
+import anyio
 import httpx2
 
 from adapters.http_failures import (
@@ -24,13 +25,23 @@ from adapters.http_failures import (
     shown_url,
     status_text,
 )
+from adapters.loopback import is_loopback
 from adapters.ports import JsonObject
 
 SESSION_HEADER: Final = "mcp-session-id"
 SILENCE_SECONDS: Final = 3600.0
 """The longest silence within a response; hosts have shorter deadlines of their own."""
+MAX_MESSAGE_BYTES: Final = 64 * 2**20
+"""Of one message that comes in."""
+MAX_ERROR_BYTES: Final = 2**20
+"""Of the body of a failed response; more of it is not read, nor what takes longer than `ERROR_SECONDS`."""
+ERROR_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 3.0
+"""How long an unused connection is kept: less than servers do (uvicorn 5 s), else a request meets a closed one."""
 _ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 _SSE: Final = "text/event-stream"
+_LATER: Final = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+"""A stream of notices may be had later: the last one's end was not noticed, or too many were asked for."""
 _RIGHTS: Final = "give the gateway's bearer token with --token-file, --token-keyring or --token-env"
 
 
@@ -71,16 +82,29 @@ class Reply:
     session_id: str | None
 
     async def messages(self) -> AsyncGenerator[JsonObject, None]:
-        """Each message in the answer. Raises BrokenOffError."""
+        """Each message in the answer.
+
+        Raises:
+            BrokenOffError: the connection broke, or a message has more than `MAX_MESSAGE_BYTES`.
+            RefusedError: what came is neither a message nor a stream of them.
+        """
+        kind = self.response.headers.get("content-type", "").partition(";")[0].strip().lower()
         try:
             if is_json(self.response):
-                await self.response.aread()
-                if isinstance(message := _object(self.response.text), dict):
+                body = await _read(self.response, MAX_MESSAGE_BYTES)
+                if body is None:
+                    raise BrokenOffError(f"{self.shown}: its answer has more than {MAX_MESSAGE_BYTES} bytes")
+                if isinstance(message := _object(body), dict):
                     yield message
-            elif self.response.headers.get("content-type", "").lower().startswith(_SSE):
-                async for event in httpx2.EventSource(self.response, max_event_size=None):
+            elif kind == _SSE:
+                async for event in httpx2.EventSource(self.response, max_event_size=MAX_MESSAGE_BYTES):
                     if event.event == "message" and isinstance(message := _object(event.data), dict):
                         yield message
+            elif kind and self.response.status_code != HTTPStatus.ACCEPTED:
+                raise RefusedError(
+                    f"{self.shown} answered with {kind[:80]}, which no MCP server does; is the URL right?",
+                    self.response.status_code,
+                )
         except httpx2.RequestError as error:
             raise BrokenOffError(f"{self.shown}: {network_text(error)}") from error
 
@@ -104,56 +128,85 @@ class RawEndpoint:
         Raises:
             NotTakenError: also SessionLostError.
             BrokenOffError: it was sent, and no answer began.
-            RefusedError: a status that is neither, without a JSON-RPC error in its body.
+            RefusedError: a status that is neither, without a JSON-RPC error in its body; or it can't be sent.
         """
-        body = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
         typed = {**_ACCEPT, "content-type": "application/json", **headers}
-        request = self._client.build_request("POST", self._url, content=body, headers=typed)
-        async with self._sent(request) as reply:
+        request = self._request("POST", typed, encoded(message))
+        async with self._sent(request, errors_answer=True) as reply:
             yield reply
 
     @asynccontextmanager
     async def listen(self, headers: Mapping[str, str]) -> AsyncIterator[Reply]:
-        """Open the stream of what the server says by itself (2025-11-25 and before). Raises as `post`."""
-        request = self._client.build_request("GET", self._url, headers={"accept": _SSE, **headers})
-        async with self._sent(request) as reply:
-            yield reply
+        """Open the stream of what the server says by itself (2025-11-25 and before).
+
+        Raises:
+            NotTakenError: it may be had later; also SessionLostError.
+            BrokenOffError: the connection broke.
+            RefusedError: there is no such stream.
+        """
+        request = self._request("GET", {"accept": _SSE, **headers})
+        try:
+            async with self._sent(request, errors_answer=False) as reply:
+                yield reply
+        except RefusedError as error:
+            if error.status in _LATER or httpx2.codes.is_server_error(error.status):
+                raise NotTakenError(str(error)) from error
+            raise
 
     async def end_session(self, headers: Mapping[str, str]) -> None:
         """Say that the session is over; whether that arrives is of no importance."""
         try:
-            await self._client.delete(self._url, headers=dict(headers))
-        except httpx2.RequestError:
+            async with self._sent(self._request("DELETE", headers), errors_answer=True):
+                return
+        except EndpointError:
             return
 
+    def _request(self, method: str, headers: Mapping[str, str], body: bytes | None = None) -> httpx2.Request:
+        try:
+            return self._client.build_request(method, self._url, content=body, headers=dict(headers))
+        except ValueError as error:  # a session or a version that no header can have
+            raise RefusedError(f"{self.shown}: a header can't be sent ({error})", status=0) from error
+
     @asynccontextmanager
-    async def _sent(self, request: httpx2.Request) -> AsyncIterator[Reply]:
+    async def _sent(self, request: httpx2.Request, *, errors_answer: bool) -> AsyncIterator[Reply]:
+        """Send a request. With `errors_answer` a JSON-RPC error in a failed response is an answer."""
         try:
             response = await self._client.send(request, stream=True)
         except httpx2.RequestError as error:
             cause = f"{self.shown}: {network_text(error)}"
             raise (NotTakenError(cause) if never_connected(error) else BrokenOffError(cause)) from error
         try:
-            await self._check(response)
-            yield Reply(response, self.shown, response.headers.get(SESSION_HEADER))
+            answer = await self._checked(response, errors_answer=errors_answer)
+            yield Reply(answer, self.shown, response.headers.get(SESSION_HEADER))
         finally:
             await response.aclose()
 
-    async def _check(self, response: httpx2.Response) -> None:
+    async def _checked(self, response: httpx2.Response, *, errors_answer: bool) -> httpx2.Response:
         if response.is_success:
-            return
+            return response
         try:
-            await response.aread()
+            failed = await _whole(response)
         except httpx2.RequestError as error:
             raise BrokenOffError(f"{self.shown}: {network_text(error)}") from error
-        if SESSION_HEADER in response.request.headers and knows_no_session(response):
+        if SESSION_HEADER in response.request.headers and knows_no_session(failed):
             raise SessionLostError(f"{self.shown}: {STALE_SESSION}")
-        error_object = rpc_error(response)
+        error_object = rpc_error(failed)
         if response.status_code == HTTPStatus.SERVICE_UNAVAILABLE and "retry-after" in response.headers:
             said = (error_object or {}).get("message", "it takes no requests now")
             raise NotTakenError(f"{self.shown}: {said}")
-        if error_object is None:
+        if error_object is None or not errors_answer:
             raise RefusedError(f"{self.shown} {_refusal_text(response)}", response.status_code)
+        return failed
+
+
+def encoded(message: JsonObject) -> bytes:
+    """A message as it is sent, without a line break."""
+    try:
+        return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+    except (
+        UnicodeEncodeError
+    ):  # half of a surrogate pair, as of a text that was cut in the middle of an emoji
+        return json.dumps(message, separators=(",", ":")).encode()
 
 
 @asynccontextmanager
@@ -169,15 +222,39 @@ async def open_endpoint(url: str, headers: Mapping[str, str]) -> AsyncIterator[R
     """
     shown = shown_url("connect", url)
     # No cap on connections: each open request holds one, and its user caps those.
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=IDLE_SECONDS)
     timeout = httpx2.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
-    async with httpx2.AsyncClient(headers=dict(headers), timeout=timeout, limits=limits) as client:
+    # A proxy of the environment can't reach this machine's loopback, and the credential is none of its business.
+    through_proxy = not is_loopback(httpx2.URL(url).host)
+    async with httpx2.AsyncClient(
+        headers=dict(headers), timeout=timeout, limits=limits, trust_env=through_proxy
+    ) as client:
         yield RawEndpoint(client, url, shown)
 
 
-def _object(text: str) -> object:
+async def _read(response: httpx2.Response, at_most: int) -> bytes | None:
+    """The body; None of one that is longer."""
+    parts, size = [], 0
+    async for part in response.aiter_bytes():
+        size += len(part)
+        if size > at_most:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+async def _whole(failed: httpx2.Response) -> httpx2.Response:
+    """A failed response with its body, which is empty if it is too long or does not end."""
+    body = None
+    with anyio.move_on_after(ERROR_SECONDS):
+        body = await _read(failed, MAX_ERROR_BYTES)
+    kind = {"content-type": failed.headers.get("content-type", "")}
+    return httpx2.Response(failed.status_code, headers=kind, content=body or b"")
+
+
+def _object(written: str | bytes) -> object:
     try:
-        return json.loads(text) if text else None
+        return json.loads(written) if written else None
     except (ValueError, RecursionError):
         return None
 

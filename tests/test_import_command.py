@@ -1,6 +1,7 @@
 """`nexus-gateway import`: what hosts' servers cost, which fail and why, and what shares a name; nothing is changed."""
 
 import json
+import sys
 
 import pytest
 from support.gateways import python_server
@@ -154,3 +155,38 @@ def test_a_machine_without_hosts_is_told_where_was_looked(run, no_model):
     assert result.exit_code == 0
     assert "claude_desktop_config.json" in result.stdout
     assert "give a file" in result.stdout
+
+
+def test_what_comes_with_a_project_is_started_only_by_its_name(run, home, no_model):
+    trace = home / "was-started"
+    touch = {"command": "touch", "args": [str(trace)]}
+    (home / "project" / ".mcp.json").write_text(json.dumps({"mcpServers": {"foreign": touch}}))
+    put(home, ".cursor/mcp.json", {"one": RAW})
+    document = json.loads(run(*no_model, "--json").stdout)
+    states = {server["server"]: server for host in document["hosts"] for server in host["servers"]}
+    assert (states["one"]["state"], states["foreign"]["state"]) == ("ready", "listed")
+    assert "nexus-gateway import claude-code-project" in states["foreign"]["cause"]
+    assert not trace.exists()
+    assert "1 server, not started" in run(*no_model).stdout
+    assert not trace.exists()
+    run("claude-code-project", *no_model)
+    assert trace.exists()
+
+
+def test_a_dying_servers_last_words_do_not_repeat_its_secrets(run, home, no_model):
+    says = "import os, sys; sys.exit('no such key: ' + os.environ['SERVICE'])"
+    dead = {"command": sys.executable, "args": ["-c", says], "env": {"SERVICE": "hunter2hunter2"}}
+    put(home, ".cursor/mcp.json", {"dead": dead})
+    result = run(*no_model, "--json")
+    assert "no such key: ••••" in result.stdout
+    assert "hunter2" not in result.output
+
+
+def test_names_that_would_command_a_terminal_are_only_shown(run, home, no_model):
+    put(home, ".cursor/mcp.json", {"red\x1b[31m": RAW, "half\ud800": RAW})
+    result = run(*no_model, "--no-start")
+    assert result.exit_code == 0, result.output
+    assert r"red\x1b[31m" in result.stdout
+    assert r"half\ud800" in result.stdout
+    listed = json.loads(run(*no_model, "--no-start", "--json").stdout)
+    assert [one["server"] for one in listed["hosts"][0]["servers"]] == ["red\x1b[31m", "half\ud800"]

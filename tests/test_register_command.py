@@ -1,6 +1,7 @@
 """`nexus-gateway register` and `unregister`: shown first, asked for, done once, undone to the byte."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -158,9 +159,50 @@ def test_a_file_and_a_configuration_can_be_named(run, home):
     assert list(servers_of(file)) == ["a", "b"]
 
 
+def test_what_it_says_to_run_can_be_pasted_into_a_shell(run, home):
+    file, own = home / "with a blank" / "m y.json", home / "own nexus.toml"
+    file.parent.mkdir()
+    own.write_text("")
+    file.write_text('{"mcpServers": {"a": {"command": "true"}}}')
+    before = file.read_bytes()
+    assert str(file) in run("import", file, "--no-start", "--config", own).stdout.replace("'", "")
+    done = run("register", "cursor", "--file", file, "--config", own, "--servers", " a , ", "--yes")
+    assert done.exit_code == 0, done.output
+    (undo,) = [line for line in done.stdout.splitlines() if line.startswith("undo: ")]
+    again = run("register", "cursor", "--file", file, "--config", own)
+    assert undo.removeprefix("undo: ") in again.stdout
+    words = shlex.split(undo.removeprefix("undo: nexus-gateway "))
+    assert run(*words).exit_code == 0
+    assert file.read_bytes() == before
+
+
+def test_a_configuration_that_is_not_there_is_not_registered(run, desktop, home):
+    before = desktop.read_bytes()
+    result = run("register", "claude-desktop", "--config", home / "nowhere.toml", "--yes")
+    assert result.exit_code == Exit.USAGE
+    assert "would not start with it" in result.stderr
+    assert desktop.read_bytes() == before
+
+
+def test_a_project_is_told_that_its_file_is_shared(run, home):
+    file = home / "project" / ".mcp.json"
+    file.write_text('{"mcpServers": {"a": {"command": "true"}}}')
+    assert "comes with the project" in run("register", "claude-code-project", "--dry-run").stdout
+
+
+def test_a_program_of_the_present_folder_is_not_taken_for_one_on_the_path(tmp_path, monkeypatch):
+    program = tmp_path / "tool"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    for path in (":/bin", ".:/bin", "/bin:"):
+        assert "not on your PATH" in absolute({"command": "tool"}, {"PATH": path})[1]
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
+        (["claude-desktop", "--file", "."], "Is a directory"),
         (["cluade-desktop"], "did you mean claude-desktop"),
         (["emacs-of-nobody"], "known are claude-desktop"),
         (

@@ -77,7 +77,8 @@ def remove_members(text: str, pointer: Pointer, names: Sequence[str]) -> str:
     staying = [member for member in span.members if member not in gone]
     cuts = [_cut(text, member) for member in gone]
     if gone and staying and span.members[-1].comma is None and (comma := staying[-1].comma) is not None:
-        cuts.append((comma, comma + 1))
+        first = span.members[span.members.index(staying[-1]) + 1].start
+        cuts.append((comma, comma + 1 if text[comma + 1 : first].strip(" \t") else first))
     kept, at = "", 0
     for start, end in sorted(cuts):
         kept += text[at : max(at, start)]

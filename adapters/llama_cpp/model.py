@@ -32,13 +32,17 @@ class Model:
         self.vocabulary_size: int = llama.llama_vocab_n_tokens(self.vocab)
         self.trained_context: int = llama.llama_model_n_ctx_train(handle)
         self.identity = model_hash(path)
+        self._closed = False
 
     def close(self) -> None:
-        """Free the weights. No context may be left."""
+        """Free the weights. No context may be left; tokens are refused from now on."""
         library.llama().llama_model_free(self.handle)
+        self._closed = True
 
     def tokenise(self, text: str, *, special: bool = False) -> list[int]:
         """Tokens of a text, alone: no BOS, no EOS. Texts of control tokens count as such only if `special`."""
+        if self._closed:  # llama.cpp would read freed memory
+            raise ModelUnusable(f"{self.path.name} is closed")
         data = text.encode("utf-8", "replace")
         room = len(data) + 8  # a token has at least one byte; some tokenizers add a leading space
         tokens = (ctypes.c_int32 * room)()

@@ -3,7 +3,6 @@
 A key is never in a message, a `repr` or a log.
 """
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import anyio
 import anyio.to_thread
 import httpx
 
+from adapters import loopback
 from adapters.ports import ModelUnusable
 
 KEYRING_SECONDS = 60.0
@@ -63,12 +63,7 @@ def usable_url(written: str, *, plain_http: bool) -> httpx.URL:
 
 def is_loopback(url: httpx.URL) -> bool:
     """Whether the host is this machine, as written."""
-    if url.host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(url.host).is_loopback
-    except ValueError:
-        return False
+    return loopback.is_loopback(url.host)
 
 
 async def find_key(

@@ -69,7 +69,7 @@ class Systemd:
             f"Environment={_quoted(f'{name}={value}')}" for name, value in plan.environment.items()
         )
         text = _TEMPLATE.format(
-            command=" ".join(_quoted(part).replace("$", "$$") for part in plan.program),
+            command=_exec_line(plan.program),
             environment=environment,
             variables=str(self._config_home / NAME / "service.env").replace("%", "%%"),
             restart=RESTART_SECONDS,
@@ -82,7 +82,8 @@ class Systemd:
         found = _EXEC.search(description.decode("utf-8", errors="replace"))
         if found is None:
             raise ValueError("it has no ExecStart")
-        return tuple(part.replace("%%", "%").replace("$$", "$") for part in shlex.split(found.group(1)))
+        program, *arguments = (part.replace("%%", "%") for part in shlex.split(found.group(1)))
+        return (program, *(part.replace("$$", "$") for part in arguments))
 
     def starting(self) -> tuple[Step, ...]:
         """`restart` starts what is stopped, too."""
@@ -93,8 +94,8 @@ class Systemd:
         return (_systemctl("stop", UNIT),)
 
     def removing(self) -> tuple[Step, ...]:
-        """Whether it runs or not."""
-        return (_systemctl("disable", "--now", UNIT, may_fail=True),)
+        """Whether it runs or not; it fails where the manager is out of reach, and the service may go on."""
+        return (_systemctl("disable", "--now", UNIT),)
 
     def forgetting(self) -> tuple[Step, ...]:
         """The manager still has the deleted unit in memory."""
@@ -120,6 +121,12 @@ class Systemd:
 
 def _systemctl(*words: str, may_fail: bool = False) -> Step:
     return Step(("systemctl", "--user", *words), may_fail=may_fail)
+
+
+def _exec_line(program: tuple[str, ...]) -> str:
+    """Variables are replaced in arguments alone; the program's own path has its `$` as it is."""
+    first, *arguments = map(_quoted, program)
+    return " ".join([first, *(part.replace("$", "$$") for part in arguments)])
 
 
 def _quoted(value: str) -> str:

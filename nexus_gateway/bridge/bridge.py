@@ -15,7 +15,7 @@ from anyio.abc import TaskGroup
 from mcp_types import INVALID_REQUEST, PARSE_ERROR
 
 from adapters.ports import JsonObject
-from adapters.raw_endpoint import BrokenOffError, EndpointError, NotTakenError, RawEndpoint
+from adapters.raw_endpoint import BrokenOffError, EndpointError, NotTakenError, RawEndpoint, encoded
 from nexus_gateway.bridge.messages import (
     CANCELLED,
     INITIALIZED,
@@ -32,6 +32,8 @@ MAX_REQUESTS: Final = 256
 """Under way at once; further ones are refused."""
 MAX_ASIDE: Final = 256
 """Notices and answers of the host on their way; further ones hold up its lines."""
+ASIDE_SECONDS: Final = 30.0
+"""For one of them to be taken."""
 LAST_SECONDS: Final = 1.0
 """For answers that are under way when the host closes its end."""
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -131,9 +133,9 @@ class Bridge:
         async def heard(answer: JsonObject) -> None:
             nonlocal acknowledged, waits
             if answer.get("method") != _ACKNOWLEDGED:
+                waits = waiting()  # not before: a stream may be closed as soon as it is acknowledged
                 await self._tell(answer)
                 return
-            waits = waiting()
             # The protocol has no replay: whoever listens again is told that everything may have changed.
             for notice in missed_notices(answer) if acknowledged else [answer]:
                 await self._tell(notice)
@@ -151,7 +153,8 @@ class Bridge:
 
     async def _cancel(self, message: JsonObject) -> None:
         """Below 2026-07-28 the notice is the signal; since then the closed connection is."""
-        scope = self._under_way.get(params_of(message).get("requestId"))
+        request_id = params_of(message).get("requestId")
+        scope = self._under_way.get(request_id) if isinstance(request_id, str | int) else None
         if modern_version(message) is None and self._listening is not None:
             await self._aside.send(message)
         if scope is not None:
@@ -174,13 +177,18 @@ class Bridge:
             await self._pass(message)
 
     async def _pass(self, message: JsonObject) -> None:
-        try:
-            await self._session.exchange(message, self._tell)
-        except EndpointError as error:
-            log.warning("bridge.dropped", method=message.get("method", "an answer"), cause=str(error))
+        cause = f"not taken within {ASIDE_SECONDS:g} s"
+        with anyio.move_on_after(ASIDE_SECONDS):
+            try:
+                await self._session.exchange(message, self._tell)
+            except EndpointError as error:
+                cause = str(error)
+            else:
+                return
+        log.warning("bridge.dropped", method=message.get("method", "an answer"), cause=cause)
 
     async def _tell(self, message: JsonObject) -> None:
-        await self._write(json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+        await self._write(encoded(message) + b"\n")
 
 
 def _said(error: EndpointError) -> str:

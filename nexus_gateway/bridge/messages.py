@@ -77,8 +77,9 @@ def missed_notices(acknowledgement: Mapping[str, Any]) -> list[JsonObject]:
         for kind, flag in _KINDS.items()
         if honoured.get(flag)
     ]
+    watched = honoured.get("resourceSubscriptions")
     updated = [
         notification("notifications/resources/updated", {"uri": uri} | stamp)
-        for uri in honoured.get("resourceSubscriptions") or []
+        for uri in (watched if isinstance(watched, list) else [])
     ]
     return lists + updated

@@ -38,7 +38,7 @@ from nexus_gateway.bridge.messages import (
 FIRST_WAIT_SECONDS: Final = 0.2
 LONGEST_WAIT_SECONDS: Final = 5.0
 REPEAT_SECONDS: Final = 10.0
-"""For the gateway to answer one message of a session that is made again."""
+"""Beyond the patience, for the gateway to answer while a session is made again."""
 MAX_LOSSES: Final = 3
 """Sessions in a row that are lost before a message gets through: the gateway keeps none."""
 
@@ -83,7 +83,7 @@ class RemoteSession:
         while True:
             life = self._life
             try:
-                await self._ready(message)
+                await self._ready(message, deadline)
                 life = self._life
                 await self._once(message, heard)
             except SessionLostError:
@@ -105,15 +105,16 @@ class RemoteSession:
         while True:
             life = self._life
             try:
-                await self._ready({})
+                await self._ready({}, anyio.current_time() + self._patience)
                 life = self._life
                 async with (
                     self._endpoint.listen(self._session_headers()) as reply,
                     aclosing(reply.messages()) as said,
                 ):
-                    waits = waiting()
                     async for message in said:
-                        await heard(message)
+                        waits = waiting()  # not before: a stream may be closed as soon as it is opened
+                        if "method" in message:
+                            await heard(message)
             except SessionLostError:
                 self._lose(life)
             except (NotTakenError, BrokenOffError):
@@ -134,12 +135,14 @@ class RemoteSession:
             self._begin(message, reply)
             async with aclosing(reply.messages()) as said:
                 async for answer in said:
-                    if not is_request(message) or not answers(answer, message):
+                    if "method" in answer:
                         await heard(answer)
-                        continue
-                    self._learn(message, answer)
-                    await heard(answer | {"id": message["id"]})
-                    return
+                    elif is_request(message) and answers(answer, message):
+                        self._learn(message, answer)
+                        await heard(answer | {"id": message["id"]})
+                        return
+                    else:  # another request's, which has its own: a host takes one answer each
+                        log.warning("bridge.stray_answer", method=message.get("method", "an answer"))
         if is_request(message):
             raise BrokenOffError(f"{self._endpoint.shown}: the connection was closed before the answer came")
 
@@ -164,10 +167,10 @@ class RemoteSession:
                 self._watched[str(params_of(message).get("uri"))] = message
             case "resources/unsubscribe":
                 self._watched.pop(str(params_of(message).get("uri")), None)
-            case "tools/list" if modern_version(message):
+            case "tools/list" if modern_version(message) and isinstance(listed := result.get("tools"), list):
                 if "cursor" not in params_of(message):
                     self._tools.clear()
-                self._tools += result.get("tools") or []
+                self._tools += listed
                 self._envelope.learn_tools("gateway", self._tools)
 
     def _headers(self, message: JsonObject) -> dict[str, str]:
@@ -186,18 +189,21 @@ class RemoteSession:
         if life == self._life:  # else it has been made again meanwhile
             self._lost = True
 
-    async def _ready(self, message: JsonObject) -> None:
+    async def _ready(self, message: JsonObject, until: float) -> None:
         """Make a session anew if the gateway has forgotten it and the message needs one."""
         if not self._lost or modern_version(message) or message.get("method") == "initialize":
             return
-        async with self._making:
-            if self._lost:
-                try:
-                    await self._make_again()
-                except (
-                    BrokenOffError
-                ) as error:  # what was sent is ours; the host's message is still to be sent
-                    raise NotTakenError(str(error)) from error
+        with anyio.CancelScope(deadline=until + REPEAT_SECONDS):
+            async with self._making:
+                if self._lost:
+                    try:
+                        await self._make_again()
+                    except (
+                        BrokenOffError
+                    ) as error:  # what was sent is ours; the host's message is still to be sent
+                        raise NotTakenError(str(error)) from error
+            return
+        raise NotTakenError(f"{self._endpoint.shown} does not answer")
 
     async def _make_again(self) -> None:
         if self._handshake is None:
@@ -209,14 +215,15 @@ class RemoteSession:
             version = result.get("protocolVersion") if isinstance(result, dict) else None
             if version != self._agreed.get("protocolVersion"):
                 raise RefusedError("the gateway was changed; connect the host to it again", status=0)
-            self._id, self._lost = reply.session_id, False
-            self._life += 1
+            self._id = reply.session_id
         for message in [
             notification(INITIALIZED),
             *([self._level] if self._level else []),
             *self._watched.values(),
         ]:
             await self._repeat(message)
+        self._lost = False  # not before all of it arrived
+        self._life += 1
         log.info("bridge.session_made_again", url=self._endpoint.shown)
         self._made_again.set()
         self._made_again = anyio.Event()
@@ -233,11 +240,10 @@ class RemoteSession:
                     log.warning("bridge.not_repeated", method=message["method"])
 
     async def _answer_of(self, request: JsonObject, reply: Reply) -> JsonObject:
-        with anyio.move_on_after(REPEAT_SECONDS):
-            async with aclosing(reply.messages()) as said:
-                async for message in said:
-                    if answers(message, request):
-                        return message
+        async with aclosing(reply.messages()) as said:
+            async for message in said:
+                if answers(message, request):
+                    return message
         raise NotTakenError(f"{self._endpoint.shown} did not answer {request['method']}")
 
     def _own_id(self) -> str:

@@ -66,9 +66,9 @@ class TokenPlace:
 
 
 def configured_place(http: HttpSettings, file: Path | None = None, keyring: str | None = None) -> TokenPlace:
-    """What options and settings say; an option comes before the settings, the variable before both."""
+    """What options and settings say; an option comes before all, the variable before the settings."""
     if file or keyring:
-        return TokenPlace(http.token_env, file, keyring)
+        return TokenPlace(None, file, keyring)
     configured = Path(http.token_file) if http.token_file else None
     return TokenPlace(http.token_env, configured, http.token_keyring)
 
@@ -120,7 +120,7 @@ def make_token(store: str) -> TokenPlace:
         store: "keyring", "file", or "auto": the keyring where there is one that keeps things.
 
     Raises:
-        TokenUnusableError: "keyring", and there is none that works.
+        TokenUnusableError: "keyring", and there is none that works; or the file holds something else.
         OSError: the file can't be written.
     """
     place = planned_place(store)
@@ -150,13 +150,17 @@ def forget_token(place: TokenPlace) -> None:
 
 
 def _kept_in_file(file: Path) -> TokenPlace:
-    if not file.exists() or not file.read_text(encoding="utf-8").strip():
+    place = TokenPlace(file=file)
+    if file.exists() and file.read_bytes().strip():
+        find_token(place)
+        file.chmod(0o600)
+    else:
         write_atomically(file, secrets.token_urlsafe(_TOKEN_BYTES) + "\n", mode=0o600)
-    return TokenPlace(file=file)
+    return place
 
 
 def _checked(token: str, place: str) -> str:
     stripped = token.strip()
-    if not stripped or any(character.isspace() or not character.isprintable() for character in stripped):
-        raise TokenUnusableError(f"{place} holds no usable token: one line without spaces")
+    if not stripped or any(not "!" <= character <= "~" for character in stripped):  # what a header takes
+        raise TokenUnusableError(f"{place} holds no usable token: one line of ASCII without spaces")
     return stripped

@@ -170,7 +170,7 @@ async def _measured(settings: Settings, asked: _Asked) -> Report:
                 arms = _arms(settings, asked, parts.router(), host, Path(folder))
                 async with arms as opened:
                     judged |= await measure(opened, Pool(index), asked.queries, [size], advance)
-    return Report(judged, host.of_meta_tools(), asked.seed)
+        return Report(judged, host.of_meta_tools(), asked.seed)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ import anyio.to_thread
 import httpx2
 import typer
 
+from adapters.loopback import is_loopback
 from adapters.raw_endpoint import open_endpoint
 from nexus_gateway.bridge.bridge import Bridge, ReadLine, WriteLine
 from nexus_gateway.cli.bearer_token import TokenFileOption, TokenKeyringOption, TokenPlace, token_or_exit
@@ -19,7 +20,6 @@ from nexus_gateway.server.stdio_wire import LineReader, LineWriter, claimed_stdo
 from nexus_gateway.telemetry.logs import set_up_logs
 
 PATIENCE_SECONDS = 20.0
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -29,7 +29,12 @@ def connect_command(
     url: Annotated[str, typer.Argument(metavar="URL", help="For example http://127.0.0.1:8765/mcp")],
     *,
     token_env: Annotated[
-        str, typer.Option("--token-env", metavar="NAME", help="The variable that holds the bearer token.")
+        str,
+        typer.Option(
+            "--token-env",
+            metavar="NAME",
+            help="The variable that holds the bearer token, where none of the next two is given.",
+        ),
     ] = "NEXUS_GATEWAY_TOKEN",  # noqa: S107 - the name of a variable
     token_file: TokenFileOption = None,
     token_keyring: TokenKeyringOption = None,
@@ -49,7 +54,8 @@ def connect_command(
     fails with a message that says so, one that comes meanwhile waits, and the host's session goes on.
     It ends when the host closes stdin.
     """
-    token = token_or_exit(TokenPlace(token_env, token_file, token_keyring))
+    named = bool(token_file or token_keyring)
+    token = token_or_exit(TokenPlace(None if named else token_env, token_file, token_keyring))
     _check(url, token, plain_http=plain_http)
     set_up_logs("warning")
     headers = {"authorization": f"Bearer {token}"} if token else {}
@@ -60,12 +66,13 @@ def _check(url: str, token: str | None, *, plain_http: bool) -> None:
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
-        _refuse(f"{url} is not a URL: {error}")
+        _refuse(f"the URL is none: {error}")
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         _refuse(
             "the URL must begin with http:// or https:// and a host, for example http://127.0.0.1:8765/mcp"
         )
-    if token and parsed.scheme == "http" and parsed.host not in _LOOPBACK and not plain_http:
+    secret = token or parsed.userinfo
+    if secret and parsed.scheme == "http" and not is_loopback(parsed.host) and not plain_http:
         _refuse(f"the token would travel to {parsed.host} unencrypted: use https, or --plain-http")
 
 

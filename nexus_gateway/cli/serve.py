@@ -43,7 +43,7 @@ def serve_command(
     """Serve hosts over stdio, or over HTTP with --http.
 
     A host's configuration names this command; its log goes to stderr. Over HTTP the address must be loopback unless
-    there is a bearer token: in the variable NEXUS_GATEWAY_TOKEN, else where --token-file or --token-keyring says.
+    there is a bearer token: where --token-file or --token-keyring says, else in the variable NEXUS_GATEWAY_TOKEN.
     Beside /mcp it answers /healthz (the process is up) and /readyz (models and servers are there) without a token.
     SIGTERM lets running requests end, SIGHUP reads the configuration again.
     """
@@ -65,7 +65,7 @@ def _http(
     from nexus_gateway.cli.bearer_token import configured_place, token_or_exit  # noqa: PLC0415
     from nexus_gateway.server.health import Health  # noqa: PLC0415
     from nexus_gateway.server.http import UnsafeAddressError, check_address, serve_http  # noqa: PLC0415
-    from nexus_gateway.server.listening import AddressUnusableError, listen  # noqa: PLC0415
+    from nexus_gateway.server.listening import AddressUnusableError, bracketed, listen  # noqa: PLC0415
 
     token = token_or_exit(configured_place(settings.http, token_file, token_keyring))
     try:
@@ -74,6 +74,6 @@ def _http(
     except (UnsafeAddressError, AddressUnusableError) as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.USAGE) from None
-    typer.echo(f"serving http://{settings.http.host}:{settings.http.port}/mcp", err=True)
+    typer.echo(f"serving http://{bracketed(settings.http.host)}:{settings.http.port}/mcp", err=True)
     health = Health()
     return functools.partial(serve_http, settings.http, token, listening, health=health), health

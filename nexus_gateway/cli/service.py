@@ -19,6 +19,7 @@ from nexus_gateway.cli.bearer_token import (
     forget_token,
     make_token,
     planned_place,
+    token_or_exit,
 )
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from, with_address
@@ -39,6 +40,7 @@ from nexus_gateway.cli.service_steps import (
     show,
 )
 from nexus_gateway.files import write_atomically
+from nexus_gateway.server.health import STOPPING
 from nexus_gateway.settings import HttpSettings, load_settings
 
 START_SECONDS = 30.0
@@ -88,6 +90,8 @@ def install_command(
     chosen = find_manager(manager)
     place = _configured(served) or (planned_place(token_store) if dry_run else _made_token(token_store))
     planned = installation(served, place, config, mcp_config or [])
+    if not dry_run:
+        token_or_exit(place)  # else the service would be started again and again to say so
     if chosen is None:
         _in_the_foreground(planned.plan.program, "there is no service manager that is known here")
     if dry_run:
@@ -105,9 +109,12 @@ def uninstall_command(manager: ManagerOption = "auto") -> None:
     """Stop the service and delete its file, and the token that was made for it."""
     chosen = _manager(manager)
     program = _installed(chosen)
-    _run(chosen.removing(), program)
-    chosen.file.unlink(missing_ok=True)
-    _run(chosen.forgetting(), program)
+    for steps in (chosen.removing, chosen.forgetting):
+        try:
+            run_steps(steps())
+        except ServiceError as error:  # nothing was installed but the file, or it goes on without it
+            typer.echo(f"warning: {error}; end the service yourself if it still runs", err=True)
+        chosen.file.unlink(missing_ok=True)
     forget_token(_place_of(program))
     typer.echo(f"removed {chosen.file}", err=True)
 
@@ -133,10 +140,7 @@ def status_command(manager: ManagerOption = "auto", json: JsonOption = False) ->
     """Whether the service is installed, runs, answers and is ready. Exit code 1 if it does not answer."""
     chosen = _manager(manager)
     program = _installed(chosen)
-    try:
-        state, pid = chosen.state_from(answer_of(chosen.asking()))
-    except ServiceError as error:
-        state, pid = str(error), None
+    state, pid = _state(chosen)
     url = url_of(program) or ""
     alive, reasons = _health(url)
     told = {
@@ -228,8 +232,9 @@ def _write(manager: ServiceManager, planned: Installation) -> None:
 
 
 def _start(manager: ServiceManager, program: tuple[str, ...]) -> None:
-    _run(manager.starting(), program)
     url = url_of(program) or ""
+    _refuse_taken(manager, url)
+    _run(manager.starting(), program)
     deadline = time.monotonic() + START_SECONDS
     with err.status("waiting for the service to answer…"):
         while not _health(url)[0]:
@@ -239,6 +244,24 @@ def _start(manager: ServiceManager, program: tuple[str, ...]) -> None:
                 )
                 raise typer.Exit(Exit.FAILED)
             time.sleep(0.2)
+
+
+def _refuse_taken(manager: ServiceManager, url: str) -> None:
+    """End the command where another gateway serves: its answers would be taken for the service's."""
+    alive, reasons = _health(url)
+    if alive and reasons != [STOPPING] and _state(manager)[1] is None:
+        typer.echo(
+            f"{url} is served already, and not by the service: stop what does, or use --http", err=True
+        )
+        raise typer.Exit(Exit.FAILED)
+
+
+def _state(manager: ServiceManager) -> tuple[str, int | None]:
+    """The manager's word for the service's state, and the process's number."""
+    try:
+        return manager.state_from(answer_of(manager.asking()))
+    except ServiceError as error:
+        return str(error), None
 
 
 def _run(steps: Iterable[Step], program: tuple[str, ...]) -> None:
@@ -273,7 +296,10 @@ def _warn_of_missing_variables(planned: Installation, config: Path | None, mcp_c
 
 
 def _show_plan(manager: ServiceManager, planned: Installation, *, json: bool) -> None:
-    text = manager.render(planned.plan).decode()
+    try:
+        text = manager.render(planned.plan).decode()
+    except ValueError as error:
+        _in_the_foreground(planned.plan.program, f"{manager.file} can't be written: {error}")
     commands = [shlex.join(step.command) for step in manager.starting()]
     if json:
         print_json(

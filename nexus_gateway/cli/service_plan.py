@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+
+from adapters.loopback import is_loopback
 from adapters.services.manager import STOP_SECONDS, ServicePlan
 from nexus_gateway.cli.bearer_token import TokenPlace
 from nexus_gateway.hosts.programs import gateway_command
+from nexus_gateway.server.listening import bracketed
 from nexus_gateway.settings import HttpSettings
 
 _KEPT_VARIABLES: Final = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")
 """They say where configuration and caches are; managers don't pass them on."""
 _OF_THE_MANAGER: Final = ("HOME", "LOGNAME", "SHELL", "TMPDIR", "USER")
 """Variables that managers set by themselves."""
+_HERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - every address, this machine's loopback too
 _SYSTEM_PATH: Final = ("/usr/local/bin", "/usr/bin", "/bin")
 
 
@@ -39,7 +44,12 @@ class Installation:
     def host_entry(self) -> dict[str, Any]:
         """What a host that speaks stdio alone is given."""
         command, *arguments = gateway_command()
-        return {"command": command, "args": [*arguments, "connect", self.url, *self.token.options()]}
+        options = self.token.options()
+        if not is_loopback(httpx.URL(self.url).host):
+            options.append(
+                "--plain-http"
+            )  # an address of this machine that others reach too: so it was asked for
+        return {"command": command, "args": [*arguments, "connect", self.url, *options]}
 
 
 def installation(
@@ -53,8 +63,8 @@ def installation(
     files = ["--config", _absolute(config)] if config else []
     for path in mcp_configs:
         files += ["--mcp-config", _absolute(path)]
-    host = f"[{http.host}]" if ":" in http.host else http.host
-    program = (*gateway_command(), "serve", "--http", f"{host}:{http.port}", *files, *token.options())
+    address = f"{bracketed(http.host)}:{http.port}"
+    program = (*gateway_command(), "serve", "--http", address, *files, *token.options())
     stop_seconds = math.ceil(http.drain_seconds) + STOP_SECONDS
     plan = ServicePlan(program, service_environment(environ), stop_seconds)
     return Installation(plan, url_of(program) or "", token)
@@ -75,10 +85,11 @@ def seen_by_the_service(planned: Installation, environ: Mapping[str, str] = os.e
 
 
 def url_of(program: tuple[str, ...]) -> str | None:
-    """Where a planned command serves; None for another command."""
+    """Where this machine reaches what a planned command serves; None for another command."""
     if "--http" not in program[:-1]:
         return None
-    return f"http://{program[program.index('--http') + 1]}/mcp"
+    host, _, port = program[program.index("--http") + 1].rpartition(":")
+    return f"http://{_HERE.get(host, host)}:{port}/mcp"
 
 
 def entry_text(entry: Mapping[str, Any]) -> str:

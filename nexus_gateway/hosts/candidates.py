@@ -52,8 +52,7 @@ class Candidate:
     def secret_names(self) -> tuple[str, ...]:
         """Names of its variables and headers, whose values are never shown; with what looks secret elsewhere."""
         kept = [f"{part}.{name}" for part in ("env", "headers") for name in self.entry.get(part) or ()]
-        args = self.entry.get("args") or []
-        return (*kept, *(["args"] if has_secrets({"args": args}) else []))
+        return (*kept, *(part for part in ("args", "url") if has_secrets({part: self.entry.get(part)})))
 
 
 def read_place(place: Place) -> tuple[bytes | None, HostDocument]:

@@ -17,7 +17,7 @@ def gateway_command() -> tuple[str, ...]:
     beside = Path(sysconfig.get_path("scripts")) / name
     if beside.is_file():
         return (str(beside),)
-    return (sys.executable, "-m", "nexus_gateway")
+    return (sys.executable, "-P", "-m", "nexus_gateway")  # -P: no `adapters` of the folder it is started in
 
 
 def absolute(entry: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], str]:

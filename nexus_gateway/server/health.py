@@ -15,6 +15,9 @@ from starlette.routing import Route
 ALIVE: Final = "/healthz"
 READY: Final = "/readyz"
 
+STOPPING: Final = "the gateway is stopping"
+"""The reason of one that drains."""
+
 Missing: TypeAlias = Callable[[], Sequence[str]]
 """What is not there yet, one reason each; empty once a turn finds all it needs."""
 
@@ -40,7 +43,7 @@ class Health:
 
     def reasons(self) -> list[str]:
         """Why no request should be sent here; empty when one may be."""
-        return ["the gateway is stopping"] if self.draining else list(self._missing())
+        return [STOPPING] if self.draining else list(self._missing())
 
     def routes(self) -> list[Route]:
         """`/healthz` and `/readyz`, for GET and HEAD."""

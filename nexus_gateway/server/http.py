@@ -1,7 +1,6 @@
 """Serving many hosts over streamable HTTP. Loopback only, unless a bearer token guards it."""
 
 import hmac
-import ipaddress
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -19,8 +18,10 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from adapters.loopback import is_loopback
 from nexus_gateway.server.draining import Draining
 from nexus_gateway.server.health import Health
+from nexus_gateway.server.listening import bracketed
 from nexus_gateway.settings import HttpSettings
 
 PATH = "/mcp"
@@ -43,16 +44,6 @@ class StaticToken:
         if not hmac.compare_digest(token.encode(), self._token):
             return None
         return AccessToken(token=token, client_id="local", scopes=[])
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def check_address(settings: HttpSettings, token: str | None) -> None:
@@ -163,7 +154,7 @@ class _Listener(uvicorn.Server):
 
 
 def _checks(settings: HttpSettings) -> TransportSecuritySettings:
-    names: Sequence[str] = ("127.0.0.1", "localhost", "[::1]", settings.host)
+    names: Sequence[str] = ("127.0.0.1", "localhost", "[::1]", bracketed(settings.host))
     hosts = [f"{name}:*" for name in dict.fromkeys(names)]
     origins = [f"{scheme}://{host}" for host in hosts for scheme in ("http", "https")]
     return TransportSecuritySettings(

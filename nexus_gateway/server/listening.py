@@ -15,13 +15,18 @@ class AddressUnusableError(Exception):
     """The address can't be listened on; the message says why and what to do."""
 
 
+def bracketed(host: str) -> str:
+    """The host as URLs and Host headers have it."""
+    return f"[{host}]" if ":" in host else host
+
+
 def listen(settings: HttpSettings) -> list[socket.socket]:
     """Listening sockets for every address that the host name stands for.
 
     Raises:
         AddressUnusableError: in use, unknown, not of this machine, or not allowed.
     """
-    where = f"{settings.host}:{settings.port}"
+    where = f"{bracketed(settings.host)}:{settings.port}"
     with ExitStack() as taken:
         try:
             found = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM)
