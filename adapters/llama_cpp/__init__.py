@@ -15,6 +15,7 @@ What lives where:
     aside.py            how likely texts are, on a sequence that is gone afterwards
     context.py          the decode loop, batch by batch in turn, and who waits for room
     sequences.py        which sequence has which chunks, and what goes when room is short
+    live_sequence.py    one of these
     cells.py            accounts of the cells, and the order that they have to keep
     memory.py           llama.cpp's calls on sequences
     cache_types.py      the types of keys and values

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.llama_cpp.context import Between, Context
-from adapters.llama_cpp.sequences import LiveSequence
+from adapters.llama_cpp.live_sequence import LiveSequence
 
 
 @contextmanager

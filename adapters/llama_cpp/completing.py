@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adapters.llama_cpp.context import Between, Context
+from adapters.llama_cpp.live_sequence import LiveSequence
 from adapters.llama_cpp.prompt import Prompt
-from adapters.llama_cpp.sequences import LiveSequence
 from adapters.llama_cpp.token_mask import TokenMask
 from adapters.llama_cpp.writer import Written, write_value
 from adapters.state_port import Chunk, StatePayload

@@ -20,10 +20,11 @@ from adapters.llama_cpp import library
 from adapters.llama_cpp.cache_types import cache_types
 from adapters.llama_cpp.cells import Cells
 from adapters.llama_cpp.kinds import state_kind
+from adapters.llama_cpp.live_sequence import LiveSequence
 from adapters.llama_cpp.memory import SequenceMemory
 from adapters.llama_cpp.model import Model
 from adapters.llama_cpp.options import EngineOptions
-from adapters.llama_cpp.sequences import FIRST, SCRATCH, LiveSequence, Pool
+from adapters.llama_cpp.sequences import FIRST, SCRATCH, Pool
 from adapters.llama_cpp.ticket_lock import TicketLock
 from adapters.ports import ModelUnusable
 from adapters.state_port import Chunk

@@ -5,11 +5,11 @@ Not thread-safe but for `live_tokens`: whoever holds the context's lock owns it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
 from adapters.llama_cpp.cells import Cells, Part
+from adapters.llama_cpp.live_sequence import LiveSequence
 from adapters.ports import ModelUnusable
 from adapters.state_port import Chunk
 from tool_registry.blocks.kind import Reuse
@@ -40,45 +40,6 @@ class Memory(Protocol):
     def write(self, sequence: int, data: bytes | memoryview, start: int, end: int) -> bool:
         """Put a state back into an empty sequence; False, and it stays empty, where it can't be used."""
         ...
-
-
-@dataclass(slots=True, eq=False)
-class LiveSequence:
-    """One sequence of the context.
-
-    Attributes:
-        id: its number.
-        parts: what it has, from position 0 without gaps.
-        anchored: how many of these are of system and tool alone.
-        in_use: somebody decodes onto it.
-        reserved: cells that are kept free for it.
-        used_at: when it was last in use, by a clock that counts.
-        lost: its cells are gone.
-        told: of a copy that is kept to go on from, the chunks it has.
-    """
-
-    id: int
-    parts: list[Part] = field(default_factory=list)
-    anchored: int = 0
-    in_use: bool = False
-    reserved: int = 0
-    used_at: int = 0
-    lost: bool = False
-    told: tuple[Chunk, ...] | None = None
-
-    @property
-    def end(self) -> int:
-        """The position after its last."""
-        return self.parts[-1].end if self.parts else 0
-
-    def common(self, chunks: Sequence[Chunk]) -> int:
-        """How many leading parts are these chunks."""
-        shared = 0
-        for part, chunk in zip(self.parts, chunks, strict=False):
-            if part.chunk != chunk:
-                break
-            shared += 1
-        return shared
 
 
 class Pool:
@@ -163,11 +124,9 @@ class Pool:
 
     def close_part(self, sequence: LiveSequence, chunk: Chunk) -> None:
         """The sequence's last part is a whole chunk; others may share it, or from here on a copy of the sequence."""
-        part = sequence.parts[-1]
-        before = sequence.parts[-2].path if len(sequence.parts) > 1 else ()
-        part.chunk, part.path = chunk, None if before is None else (*before, chunk)
+        path = self._name_part(sequence, chunk)
         if self._reuse.share:
-            self._tell(part.path, 1)
+            self._tell(path, 1)
         elif self._reuse.boundary:
             self._checkpoint(sequence)
 
@@ -186,16 +145,12 @@ class Pool:
         if target == SCRATCH:
             self._memory.copy(SCRATCH, sequence.id, start, end)
             self._memory.remove(SCRATCH)
-        for chunk in chunks[:-1]:  # the state of a model that can't share is valid at its end alone
-            part = self.open_part(sequence)
-            self.extend(sequence, part, len(chunk), seconds * len(chunk) / tokens)
-            part.chunk = chunk
-            part.path = tuple(found.chunk for found in sequence.parts if found.chunk is not None)
-            if self._reuse.share:
-                self._tell(part.path, 1)
-        part = self.open_part(sequence)
-        self.extend(sequence, part, len(chunks[-1]), seconds * len(chunks[-1]) / tokens)
-        self.close_part(sequence, chunks[-1])
+        for chunk in chunks:
+            self.extend(sequence, self.open_part(sequence), len(chunk), seconds * len(chunk) / tokens)
+            if self._reuse.share or chunk is chunks[-1]:
+                self.close_part(sequence, chunk)
+            else:  # a state that can't be shared in parts is valid at its end alone
+                self._name_part(sequence, chunk)
         return True
 
     def saved(self, sequence: LiveSequence, first: int) -> memoryview:
@@ -231,6 +186,13 @@ class Pool:
         self._sequences = [sequence for sequence in self._sequences if sequence.in_use]
         taken = {sequence.id for sequence in self._sequences}
         self._free = [number for number in self._numbers if number not in taken]
+
+    @staticmethod
+    def _name_part(sequence: LiveSequence, chunk: Chunk) -> tuple[Chunk, ...] | None:
+        part = sequence.parts[-1]
+        before = sequence.parts[-2].path if len(sequence.parts) > 1 else ()
+        part.chunk, part.path = chunk, None if before is None else (*before, chunk)
+        return part.path
 
     def _match(self, chunks: Sequence[Chunk]) -> tuple[LiveSequence | None, int]:
         """Who has the most leading chunks, and how many; where equal, one that can be taken, then the latest."""
