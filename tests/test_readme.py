@@ -47,7 +47,8 @@ LONG = ("doctor ", "calibrate ", "blocks compile", "tools search", "turn ")
 ENDS_WITH = {
     "service status": {1},  # nothing runs
     "service logs": {0, 1},  # as the stand-in below has nothing
-    "calibrate": {0, 1, 2},  # forty requests, and feedback, are more than the example has
+    "turn --mcp-config FILE --dry-run": {3},  # a proposal
+    "calibrate": {0, 1},  # forty requests, and feedback, are more than the example has
 }
 UNTIL_INTERRUPTED = ("serve --http",)
 
@@ -153,6 +154,7 @@ def programs(tmp_path_factory):
         capture_output=True,
         text=True,
         cwd=clone,
+        env={**os.environ, "COLUMNS": "200"},
         timeout=PATIENCE,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr

@@ -48,7 +48,7 @@ def demo_command(
         typer.Option("--keep", metavar="DIR", help="Use this folder for the workspace and keep it."),
     ] = None,
 ) -> None:
-    """Start seven small servers and run a dozen turns on them with the packaged models.
+    """Start seven small servers and run sixteen turns on them with the packaged models.
 
     Shows for each turn the request, the tool, its arguments, the result and where the milliseconds went. The
     exit code is 1 if a turn ended otherwise than it must.
