@@ -200,13 +200,15 @@ class RawEndpoint:
 
 
 def encoded(message: JsonObject) -> bytes:
-    """A message as it is sent, without a line break."""
+    """A message as it is sent, without a line break. Raises RefusedError for one that is nested too deeply."""
     try:
         return json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
     except (
         UnicodeEncodeError
     ):  # half of a surrogate pair, as of a text that was cut in the middle of an emoji
         return json.dumps(message, separators=(",", ":")).encode()
+    except RecursionError as error:  # reading allows a little more than writing
+        raise RefusedError("the message is nested too deeply", status=0) from error
 
 
 @asynccontextmanager

@@ -69,20 +69,23 @@ async def serve(
     late, listed, stop, hosts = _Late(), anyio.Event(), anyio.Event(), Hosts()
     relaying = Relaying(late.get, late.loaded, settings.expose, hosts)
     server = build_server(late.call, on_listed=listed.set, relaying=relaying)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_stop_on_signal, stop, tasks.cancel_scope)
-        tasks.start_soon(hosts.run)
-        tasks.start_soon(_load, lambda: running_relay(settings, hosts, read, health), late, listed)
-        await transport(server, stop)
-        tasks.cancel_scope.cancel()
-
-
-async def _stop_on_signal(stop: anyio.Event, everything: anyio.CancelScope) -> None:
+    # Signals are ours until the end: one that comes while children are being stopped must not leave them behind.
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-        async for _ in signals:
-            if stop.is_set():
-                everything.cancel()
-            stop.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_stop_on_signal, signals, stop, tasks.cancel_scope)
+            tasks.start_soon(hosts.run)
+            tasks.start_soon(_load, lambda: running_relay(settings, hosts, read, health), late, listed)
+            await transport(server, stop)
+            tasks.cancel_scope.cancel()
+
+
+async def _stop_on_signal(
+    signals: AsyncIterator[signal.Signals], stop: anyio.Event, everything: anyio.CancelScope
+) -> None:
+    async for _ in signals:
+        if stop.is_set():
+            everything.cancel()
+        stop.set()
 
 
 async def _load(

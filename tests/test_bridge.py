@@ -18,6 +18,7 @@ from support.http_gateway import gateway
 from support.served import TOKEN, TOOL, free_port, serving
 from typer.testing import CliRunner
 
+from nexus_gateway.cli.connect import _check
 from nexus_gateway.cli.main import app
 
 MODERN = "2026-07-28"
@@ -44,8 +45,7 @@ async def text_of(client):
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("era", ["legacy", MODERN])
-async def test_a_session_outlives_its_gateway(tmp_path, era):
+async def test_sessions_outlive_their_gateway(tmp_path):
     heard, failed = [], []
 
     async def note(message):
@@ -57,24 +57,25 @@ async def test_a_session_outlives_its_gateway(tmp_path, era):
         failed.append(str(caught.value))
 
     with serving(tmp_path) as served:
-        async with host(served.url, era, message_handler=note) as client:
+        async with host(served.url, "legacy", message_handler=note) as old, host(served.url, MODERN) as new:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call_that_fails, client)
-                await anyio.to_thread.run_sync(served.wait_for_call)
+                tasks.start_soon(call_that_fails, old)
+                tasks.start_soon(call_that_fails, new)
+                await anyio.to_thread.run_sync(served.wait_for_calls, 2)
                 served.kill()
             heard.clear()
             served.open_gate()
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(anyio.to_thread.run_sync, served.start)
-                assert await text_of(client) == "through"
-            assert TOOL in [tool.name for tool in (await client.list_tools()).tools]
+                for client in (old, new):
+                    assert await text_of(client) == "through"
+                    assert TOOL in [tool.name for tool in (await client.list_tools()).tools]
             # A legacy host hears notices over a stream of their own, which is opened again a moment later.
-            while era == "legacy" and "notifications/message" not in heard:
-                assert await text_of(client) == "through"
-    assert "went away" in failed[0]
-    assert "is not known" in failed[0]
-    if era == "legacy":
-        assert "notifications/tools/list_changed" in heard
+            while "notifications/message" not in heard:
+                assert await text_of(old) == "through"
+    assert len(failed) == 2
+    assert all("went away" in text and "is not known" in text for text in failed)
+    assert "notifications/tools/list_changed" in heard
 
 
 @pytest.mark.anyio
@@ -133,20 +134,15 @@ def asking(number=1, method="tools/list"):
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": method})
 
 
-def test_a_gateway_that_is_not_there_is_said_in_an_answer():
-    (answer,), _ = answers(asking(5))
-    assert answer["id"] == 5
-    assert "was not carried out" in answer["error"]["message"]
-    assert "is the server running" in answer["error"]["message"]
-
-
-def test_what_is_no_message_is_answered_and_the_rest_goes_on():
+def test_what_is_no_message_and_a_gateway_that_is_not_there_are_said_in_answers():
     said, _ = answers("not json", "[]", "", '{"jsonrpc":"2.0","method":"notifications/odd"}', asking("x"))
     assert [(one["id"], one["error"]["code"]) for one in said] == [
         (None, -32700),
         (None, -32600),
         ("x", -32000),
     ]
+    assert "was not carried out" in said[2]["error"]["message"]
+    assert "is the server running" in said[2]["error"]["message"]
 
 
 def test_a_signal_ends_it():
@@ -165,14 +161,21 @@ def test_a_signal_ends_it():
     [
         (["ftp://127.0.0.1/mcp"], "http://"),
         (["http://gateway.example/mcp"], "unencrypted"),
-        (
-            ["http://127.0.0.1/mcp", "--token-env", "NO_SUCH", "--token-file", "/no/such/file"],
-            "/no/such/file",
-        ),
+        (["http://127.0.0.1@gateway.example/mcp", "--token-env", "NO_SUCH"], "unencrypted"),
+        (["http://me:secret@gateway.example/mcp", "--token-env", "NO_SUCH"], "unencrypted"),
+        (["http://127.0.0.1/mcp", "--token-file", "/no/such/file"], "/no/such/file"),
+        (["http://127.0.0.1/mcp", "--token-env", "ODD"], "ASCII"),
     ],
 )
 def test_wrong_options_are_said_at_once(arguments, said):
-    ended = CliRunner().invoke(app, ["connect", *arguments], env={"NEXUS_GATEWAY_TOKEN": TOKEN})
+    ended = CliRunner().invoke(
+        app, ["connect", *arguments], env={"NEXUS_GATEWAY_TOKEN": TOKEN, "ODD": "schlüssel"}
+    )
     assert ended.exit_code == 2
     assert said in ended.stderr
     assert TOKEN not in ended.output
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2", "[::1]", "localhost", "LOCALHOST"])
+def test_the_token_goes_to_this_machine_unencrypted(address):
+    _check(f"http://{address}:8765/mcp", TOKEN, plain_http=False)

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from adapters.raw_endpoint import BrokenOffError, NotTakenError, RawEndpoint, RefusedError, SessionLostError
+from nexus_gateway.bridge import remote_session
 from nexus_gateway.bridge.bridge import Bridge
 from nexus_gateway.bridge.remote_session import RemoteSession
 
@@ -36,7 +37,8 @@ class Remote:
             early = self.before.pop(0)
             if isinstance(early, Exception):
                 raise early
-            return early
+            if early is not None:
+                return early
         if message.get("method") == "initialize":
             capabilities = {"tools": {"listChanged": True}, "prompts": {}}
             body = result(message, protocolVersion="2025-06-18", capabilities=capabilities)
@@ -148,6 +150,73 @@ async def test_patience_ends_and_a_gateway_without_memory_is_given_up():
             await session.exchange(message("tools/list", 3), tell)
 
 
+@pytest.mark.anyio
+async def test_a_session_that_was_half_made_again_is_made_again_as_a_whole():
+    remote = Remote()
+    async with session_on(remote) as (session, told, tell):
+        await session.exchange(message("initialize", 1), tell)
+        remote.session = 2
+        remote.before = [
+            None,
+            None,
+            httpx2.ConnectError("refused"),
+        ]  # the call, the greeting, what follows it
+        await session.exchange(message("tools/call", 2, name="x"), tell)
+    greeting = ["initialize", "notifications/initialized"]
+    assert [method for _, method in remote.seen[1:]] == ["tools/call", *greeting, *greeting, "tools/call"]
+    assert told[-1]["id"] == 2
+
+
+@pytest.mark.anyio
+async def test_a_gateway_that_does_not_answer_holds_up_its_new_session_no_longer_than_the_patience(
+    monkeypatch,
+):
+    monkeypatch.setattr(remote_session, "REPEAT_SECONDS", 0.05)
+    remote = Remote()
+    async with session_on(remote, patience_seconds=0) as (session, _told, tell):
+        await session.exchange(message("initialize", 1), tell)
+        remote.session = 2
+        remote.before = [None, anyio.sleep_forever()]
+        with pytest.raises(NotTakenError, match="does not answer"):
+            await session.exchange(message("tools/list", 2), tell)
+        await session.exchange(message("tools/list", 3), tell)
+
+
+@pytest.mark.anyio
+async def test_an_answer_to_another_request_is_not_passed_on():
+    asked = message("tools/list", 1)
+    stream = Stream(result(message("tools/call", 2), forged=True), result(asked), end="hangs")
+    remote = Remote()
+    remote.before = [events(stream)]
+    async with session_on(remote) as (session, told, tell):
+        await session.exchange(asked, tell)
+    assert told == [result(asked)]
+
+
+@pytest.mark.anyio
+async def test_a_stream_that_is_closed_as_soon_as_it_is_opened_is_not_opened_at_once_again(monkeypatch):
+    drawn = []
+
+    def waiting():
+        drawn.append(0)
+        while True:
+            drawn[-1] += 1
+            yield 0.0
+
+    monkeypatch.setattr(remote_session, "waiting", waiting)
+    notice = message("notifications/tools/list_changed")
+    remote = Remote()
+    remote.before = [
+        *(events(Stream(end="breaks")) for _ in range(3)),
+        events(Stream(notice, end="breaks")),
+        httpx2.Response(405),
+    ]
+    async with session_on(remote) as (session, told, tell):
+        await session.listen(tell)
+    assert drawn == [3, 1]  # waits grow until something is heard
+    assert told == [notice]
+
+
 class Lines:
     """A host's end of a bridge, in this process."""
 
@@ -173,7 +242,7 @@ class Lines:
             stream.close()
 
     async def say(self, one):
-        await self._to.send(json.dumps(one).encode())
+        await self._to.send(one if isinstance(one, bytes) else json.dumps(one).encode())
 
     async def hear(self):
         return json.loads(await self._from.receive())
@@ -240,3 +309,63 @@ async def test_a_call_that_a_modern_host_gives_up_is_closed_and_not_answered():
         await lines.say(["no message"])
         assert (await lines.hear())["id"] is None
     assert [method for _, method in remote.seen] == ["tools/call"]
+
+
+ODD_VERSION = {"_meta": {"io.modelcontextprotocol/protocolVersion": "é"}}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "odd",
+    [
+        message("notifications/cancelled", requestId=[]),
+        message("notifications/odd", **ODD_VERSION),
+        rb'{"jsonrpc":"2.0","method":"notifications/odd","params":{"half":"\ud800"}}',
+    ],
+    ids=["a cancelled list", "a version", "half a character"],
+)
+async def test_no_odd_message_of_a_host_ends_its_bridge(odd):
+    async with Lines(Remote()).bridge() as lines:
+        await lines.say(odd)
+        await lines.say(message("initialize", 1))
+        assert (await lines.hear())["id"] == 1
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("request_", "body", "headers"),
+    [
+        (message("tools/list", 1), {"result": {"half": "\ud83d"}}, {}),
+        (message("initialize", 1), {"result": {"protocolVersion": "é"}}, {}),
+        (message("initialize", 1), {"result": {}}, {"mcp-session-id": "é".encode()}),
+        (modern("tools/list", 1), {"result": {"tools": 5}}, {}),
+    ],
+    ids=["half a character", "version", "session", "tools"],
+)
+async def test_no_odd_answer_of_a_gateway_ends_a_bridge(request_, body, headers):
+    remote = Remote()
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, **body}).encode()
+    kind = {"content-type": "application/json"}
+    remote.before = [httpx2.Response(200, content=answer, headers=kind | headers)]
+    async with Lines(remote).bridge() as lines:
+        await lines.say(request_)
+        assert await lines.hear() == json.loads(answer)
+        await lines.say(message("tools/list", 2))
+        assert (await lines.hear())["id"] == 2
+        await lines.say(message("initialize", 3))
+        assert "result" in await lines.hear()
+
+
+@pytest.mark.anyio
+async def test_an_odd_acknowledgement_does_not_end_a_bridge():
+    ack = message("notifications/subscriptions/acknowledged", notifications={"resourceSubscriptions": 5})
+    remote = Remote()
+    remote.before = [
+        events(Stream(ack, end="breaks")),
+        events(Stream(ack, end="breaks")),
+        httpx2.Response(403),
+    ]
+    async with Lines(remote).bridge() as lines:
+        await lines.say(modern("subscriptions/listen", 1))
+        assert await lines.hear() == ack
+        assert "error" in await lines.hear()

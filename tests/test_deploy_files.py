@@ -96,6 +96,7 @@ def test_compose_keeps_the_gateway_to_this_machine_and_its_root_read_only():
     assert gateway["ports"] == [f"127.0.0.1:{DEFAULTS.port}:{DEFAULTS.port}"]
     assert gateway["read_only"] is True
     assert gateway["cap_drop"] == ["ALL"]
+    assert gateway["init"] is True  # servers leave children behind, and Python reaps none
     assert gateway["tmpfs"] == ["/tmp"]
     assert "cache:/cache" in gateway["volumes"]
     assert gateway["environment"][DEFAULTS.token_env].startswith(f"${{{DEFAULTS.token_env}:?")

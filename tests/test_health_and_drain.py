@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import anyio
 import httpx
+import psutil
 import pytest
 from support.fake_gateway import fake_gateway
 from support.processes import wait_until
@@ -150,6 +151,8 @@ async def test_probes_need_no_token_and_no_name(tmp_path):
                 health.draining = True
                 stopping = await client.get("/readyz")
                 assert (await client.post(PATH, json=request())).status_code == 401
+                for path in ("/healthz/", f"{PATH}/"):
+                    assert (await client.get(path)).status_code == 404, "a redirect to any Host"
     assert (loading.status_code, loading.json()["reasons"]) == (503, ["the application is loading"])
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "reasons": []})
     assert (stopping.status_code, stopping.json()["reasons"]) == (503, ["the gateway is stopping"])
@@ -196,7 +199,7 @@ def test_a_stopped_process_lets_its_call_end_refuses_others_and_exits_with_0(tmp
     with serving(tmp_path) as served:
         running = threading.Thread(target=lambda: answers.append(call(served)))
         running.start()
-        served.wait_for_call()
+        served.wait_for_calls()
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "http.draining" in served.said(), served.said)
         refused = call(served)
@@ -209,7 +212,7 @@ def test_a_stopped_process_lets_its_call_end_refuses_others_and_exits_with_0(tmp
     assert TOKEN not in served.said()
 
 
-def test_a_second_signal_does_not_wait_for_the_drain(tmp_path):
+def test_a_second_signal_does_not_wait_for_the_drain_and_a_third_leaves_no_server_behind(tmp_path):
     answers = []
 
     def cut_off():
@@ -219,10 +222,17 @@ def test_a_second_signal_does_not_wait_for_the_drain(tmp_path):
     with serving(tmp_path, drain_seconds=3600) as served:
         running = threading.Thread(target=cut_off)
         running.start()
-        served.wait_for_call()
+        served.wait_for_calls()
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: "http.draining" in served.said(), served.said)
+        (tmp_path / "stay").touch()
         served.process.send_signal(signal.SIGTERM)
+        wait_until((tmp_path / "ending").exists, served.said)
+        started = psutil.Process(served.process.pid).children(recursive=True)
+        served.process.send_signal(signal.SIGTERM)
+        (tmp_path / "stay").unlink()
         assert served.process.wait(30) == 0, served.said()
+        assert started
+        assert not any(server.is_running() for server in started)
         running.join(30)
     assert all("through" not in answer.text for answer in answers)

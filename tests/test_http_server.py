@@ -10,9 +10,11 @@ import anyio
 import httpx
 import pytest
 from support.fake_gateway import BOTH_ERAS, PATIENCE, fake_gateway, outcome, said, tool
+from typer.testing import CliRunner
 
 from adapters.upstream_double import FakeUpstream
-from nexus_gateway.server.http import PATH, UnsafeAddressError, build_app, check_address, serve_http
+from nexus_gateway.cli.main import app
+from nexus_gateway.server.http import PATH, UnsafeAddressError, _checks, build_app, check_address, serve_http
 from nexus_gateway.server.listening import AddressUnusableError, listen
 from nexus_gateway.settings.snapshot import HttpSettings
 
@@ -127,6 +129,10 @@ async def test_with_the_token_a_host_works(tmp_path, free_port, era, token):
     assert len(notes.calls) == 1
 
 
+def test_an_address_of_ipv6_is_let_in_as_a_host_writes_it():
+    assert "[fd00::7]:*" in _checks(HttpSettings(host="fd00::7")).allowed_hosts
+
+
 @pytest.mark.anyio
 async def test_a_body_over_the_limit_is_refused(tmp_path, free_port):
     async with served(tmp_path, free_port, max_body_bytes=1000) as (client, _):
@@ -145,7 +151,7 @@ def test_an_address_that_others_reach_wants_a_token(address):
     check_address(settings, TOKEN)
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "localhost"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.1.2.3", "::1", "localhost", "LOCALHOST"])
 def test_an_address_that_only_this_machine_reaches_wants_none(address):
     check_address(HttpSettings(host=address), None)
 
@@ -156,6 +162,8 @@ def test_listening_says_what_is_wrong_with_an_address(free_port):
             listen(HttpSettings(port=free_port))
         with pytest.raises(AddressUnusableError, match="already in use"):
             listen(HttpSettings(host="localhost", port=free_port))
+    with pytest.raises(AddressUnusableError, match=r"\[2001:db8::1\]:"):
+        listen(HttpSettings(host="2001:db8::1", port=free_port))
     with pytest.raises(AddressUnusableError, match=r"192\.0\.2\.1"):
         listen(HttpSettings(host="192.0.2.1", port=free_port))
     for listener in listen(HttpSettings(host="localhost", port=free_port)):
@@ -180,9 +188,17 @@ def config(tmp_path):
     return str(file)
 
 
+def served_here(*options, **env):
+    """As `serve`, in this process, of what ends before anything is served."""
+    ended = CliRunner().invoke(app, ["serve", *options], env=env)
+    assert isinstance(ended.exception, SystemExit)
+    assert ended.stdout == ""
+    return ended.exit_code, ended.stderr
+
+
 @pytest.mark.parametrize("token", [{}, {"MY_TOKEN": ""}])
 def test_serve_refuses_an_open_address_without_a_token(config, free_port, token):
-    code, message = serve("--config", config, "--http", f"0.0.0.0:{free_port}", **token)
+    code, message = served_here("--config", config, "--http", f"0.0.0.0:{free_port}", **token)
     assert code == 2
     assert "0.0.0.0" in message
     assert "MY_TOKEN" in message
@@ -200,6 +216,6 @@ def test_serve_says_that_the_port_is_in_use(config, free_port):
     "address", ["8765", "127.0.0.1:", ":8765", "127.0.0.1:0", "127.0.0.1:99999", "127.0.0.1:x"]
 )
 def test_serve_says_what_an_address_looks_like(config, address):
-    code, message = serve("--config", config, "--http", address)
+    code, message = served_here("--config", config, "--http", address)
     assert code == 2
     assert "HOST:PORT" in message

@@ -5,24 +5,24 @@ import os
 import plistlib
 import shlex
 import shutil
-import stat
 import subprocess
 from pathlib import Path
 
 import httpx
 import pytest
 from support.served import Served, free_port, write_configuration
-from typer.testing import CliRunner
+from support.services import home_of_nobody, install, nexus
 
 from adapters.services.launchd import LABEL, Launchd
 from adapters.services.manager import ServicePlan, Step
 from adapters.services.systemd import Systemd
-from nexus_gateway.cli.bearer_token import TokenPlace, make_token
-from nexus_gateway.cli.main import app
-from nexus_gateway.cli.service_plan import service_environment
+from nexus_gateway.cli import service
+from nexus_gateway.cli.bearer_token import TokenPlace
+from nexus_gateway.cli.connect import _check
+from nexus_gateway.cli.service_plan import installation, service_environment
 from nexus_gateway.cli.service_steps import ServiceError, find_manager, run_steps
+from nexus_gateway.settings.snapshot import HttpSettings
 
-NO_KEYRING = "keyring.backends.fail.Keyring"
 INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
@@ -37,30 +37,8 @@ INITIALIZE = {
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch):
-    """A home of nobody, without a keyring."""
-    home = tmp_path / "home"
-    home.mkdir()
-    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "NEXUS_GATEWAY_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("PYTHON_KEYRING_BACKEND", NO_KEYRING)
-    import keyring  # noqa: PLC0415
-    from keyring.backends.fail import Keyring  # noqa: PLC0415
-
-    before = keyring.get_keyring()
-    keyring.set_keyring(Keyring())
-    yield home
-    keyring.set_keyring(before)
-
-
-def nexus(*arguments):
-    return CliRunner().invoke(app, ["service", *map(str, arguments)])
-
-
-def install(*arguments, manager="systemd"):
-    result = nexus("install", "--manager", manager, "--json", *arguments)
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout.splitlines()[-1])
+    with home_of_nobody(tmp_path, monkeypatch) as home:
+        yield home
 
 
 # --- the files
@@ -88,6 +66,7 @@ def test_the_agent_of_a_mac_by_value(home, tmp_path):
         "KeepAlive": True,
         "ThrottleInterval": 5,
         "ExitTimeOut": 40,
+        "SoftResourceLimits": {"NumberOfFiles": 4096},
         "ProcessType": "Interactive",
         "StandardOutPath": log,
         "StandardErrorPath": log,
@@ -95,13 +74,14 @@ def test_the_agent_of_a_mac_by_value(home, tmp_path):
     assert Path(log).parent.is_dir()
 
 
-AWKWARD = ("/opt/a b/nexus", "serve", "50%", "$HOME", 'say "hi"', "back\\slash", "it's", "")
+AWKWARD = ("/opt/a $b 50%/nexus", "serve", "50%", "$HOME", 'say "hi"', "back\\slash", "it's", "")
 
 
 @pytest.mark.parametrize("manager", [Launchd(Path("/Users/me"), 501), Systemd(Path("/home/me/.config"))])
 def test_a_command_comes_out_of_its_file_as_it_went_in(manager):
     plan = ServicePlan(AWKWARD, {"PATH": "/usr/bin:/opt/100% mine/bin"}, 40)
     assert manager.command_of(manager.render(plan)) == AWKWARD
+    assert b"/opt/a $b" in manager.render(plan)  # systemd replaces no variables in the program's own path
 
 
 @pytest.mark.parametrize("description", [b"", b"rubbish", b"[Service]\nType=exec\n"])
@@ -132,38 +112,6 @@ def test_systemd_accepts_the_unit(home, tmp_path):
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_token_is_made_once_and_only_its_owner_reads_it(home, tmp_path):
-    own = write_configuration(tmp_path)
-    told = install("--no-start", "--config", own)
-    file = home / ".config" / "nexus-gateway" / "http-token"
-    token = file.read_text().strip()
-    assert len(token) >= 32
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    unit = Path(told["file"]).read_text()
-    assert install("--no-start", "--config", own) == told
-    assert file.read_text().strip() == token
-    assert token not in unit + json.dumps(told)
-    assert told["host"]["args"][-4:] == ["connect", told["url"], "--token-file", str(file)]
-
-
-def test_a_keyring_that_works_has_the_token(monkeypatch):
-    kept = {}
-
-    class Keyring:
-        priority = 5
-        get_password = staticmethod(lambda *entry: kept.get(entry))
-        set_password = staticmethod(lambda service, user, secret: kept.update({(service, user): secret}))
-
-    monkeypatch.setattr("adapters.keyring_entry._keyring", Keyring)
-    assert make_token("auto") == TokenPlace(keyring="nexus-gateway/http")
-    (first,) = kept.values()
-    make_token("auto")
-    assert list(kept.values()) == [first]
-    monkeypatch.setattr(Keyring, "set_password", staticmethod(lambda *_: None))
-    kept.clear()
-    assert make_token("auto").file is not None
-
-
 def test_a_dry_run_writes_nothing(home, tmp_path):
     own = write_configuration(tmp_path)
     shown = nexus("install", "--manager", "systemd", "--dry-run", "--config", own)
@@ -171,6 +119,31 @@ def test_a_dry_run_writes_nothing(home, tmp_path):
     assert "ExecStart=" in shown.stdout
     assert "systemctl --user enable" in shown.stdout
     assert not list(home.rglob("*"))
+
+
+def test_a_path_that_no_unit_can_have_is_said_before_anything_is_written(home, tmp_path):
+    odd = tmp_path / "two\nlines"
+    odd.mkdir()
+    (odd / "servers.json").write_text('{"mcpServers": {"a": {"command": "a"}}}')
+    shown = nexus("install", "--manager", "systemd", "--dry-run", "--mcp-config", odd / "servers.json")
+    assert shown.exit_code == 1
+    assert "line break" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("host", "url", "options"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8765/mcp", []),
+        ("::1", "http://[::1]:8765/mcp", []),
+        ("0.0.0.0", "http://127.0.0.1:8765/mcp", []),
+        ("::", "http://[::1]:8765/mcp", []),
+        ("192.168.1.5", "http://192.168.1.5:8765/mcp", ["--plain-http"]),
+    ],
+)
+def test_a_host_is_given_an_address_that_connect_takes(host, url, options):
+    planned = installation(HttpSettings(host=host), TokenPlace(file=Path("/t")), None, [])
+    assert planned.host_entry["args"][-4:] == ["connect", url, "--token-file", "/t", *options][-4:]
+    _check(planned.url, "token", plain_http=bool(options))
 
 
 def test_nothing_of_the_shell_but_the_path_reaches_the_service(tmp_path):
@@ -244,6 +217,28 @@ def test_what_systemd_is_told(manager_program, tmp_path):
     assert (said["state"], said["pid"], said["alive"]) == ("active (running)", 123, False)
     assert not Path(told["file"]).exists()
     assert not (Path(os.environ["HOME"]) / ".config" / "nexus-gateway" / "http-token").exists()
+
+
+def test_a_manager_that_is_out_of_reach_does_not_keep_a_service_from_going(manager_program, tmp_path):
+    folder = manager_program("systemctl")
+    told = install("--no-start", "--config", write_configuration(tmp_path))
+    (folder / "fails").touch()
+    gone = nexus("uninstall", "--manager", "systemd")
+    assert gone.exit_code == 0
+    assert "no luck" in gone.stderr
+    assert not Path(told["file"]).exists()
+
+
+def test_another_gateway_at_the_address_is_not_taken_for_the_service(manager_program, tmp_path, monkeypatch):
+    monkeypatch.setattr(service, "_health", lambda _url: (True, []))
+    folder = manager_program("systemctl", "ActiveState=inactive\nMainPID=0\n")
+    options = ("install", "--manager", "systemd", "--config", write_configuration(tmp_path))
+    refused = nexus(*options)
+    assert refused.exit_code == 1
+    assert "served already" in refused.stderr
+    assert not any("restart" in call for call in calls(folder))
+    manager_program("systemctl", "ActiveState=active\nMainPID=5\n")
+    assert nexus(*options).exit_code == 0
 
 
 def test_what_launchd_is_told():
@@ -334,11 +329,11 @@ def written_service(manager, text):
     return shlex.split(command), dict(shlex.split(one)[0].split("=", 1) for one in variables)
 
 
-@pytest.mark.parametrize("manager", ["systemd", "launchd"])
-def test_the_command_in_the_file_serves_behind_its_token_and_comes_back_after_a_kill(home, tmp_path, manager):
-    own = write_configuration(tmp_path)
-    told = install("--no-start", "--config", own, "--http", f"127.0.0.1:{free_port()}", manager=manager)
-    command, variables = written_service(manager, Path(told["file"]).read_bytes())
+def test_the_command_in_the_files_serves_behind_its_token_and_comes_back_after_a_kill(home, tmp_path):
+    options = ("--no-start", "--config", write_configuration(tmp_path), "--http", f"127.0.0.1:{free_port()}")
+    agent, told = install(*options, manager="launchd"), install(*options)
+    command, variables = written_service("systemd", Path(told["file"]).read_bytes())
+    assert written_service("launchd", Path(agent["file"]).read_bytes()) == (command, variables)
     token = (home / ".config" / "nexus-gateway" / "http-token").read_text().strip()
     served = Served(command, {**variables, "HOME": str(home)}, tmp_path)
     try:
@@ -348,7 +343,7 @@ def test_the_command_in_the_file_serves_behind_its_token_and_comes_back_after_a_
         served.kill()
         served.start()
         assert [status(served, given) for given in (None, token)] == [401, 200]
-        asked = nexus("status", "--manager", manager, "--json")
+        asked = nexus("status", "--manager", "systemd", "--json")
         served.process.terminate()
         assert served.process.wait(60) == 0, served.said()
     finally:
@@ -357,18 +352,3 @@ def test_the_command_in_the_file_serves_behind_its_token_and_comes_back_after_a_
     assert said["alive"]
     assert not said["ready"]  # its models are not there
     assert token not in served.said() + asked.output
-
-
-def test_a_token_that_can_not_be_read_ends_serve_with_what_to_do(tmp_path):
-    own = write_configuration(tmp_path)
-    missing, empty = tmp_path / "missing", tmp_path / "empty"
-    empty.touch()
-    for options, said in (
-        (["--token-file", str(missing)], str(missing)),
-        (["--token-file", str(empty)], "no usable token"),
-        (["--token-keyring", "a/b"], "--token-file FILE"),
-    ):
-        command = ["serve", "--config", str(own), "--http", f"127.0.0.1:{free_port()}", *options]
-        ended = CliRunner().invoke(app, command)
-        assert ended.exit_code == 2, ended.output
-        assert said in ended.stderr

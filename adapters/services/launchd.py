@@ -12,6 +12,7 @@ from xml.parsers.expat import ExpatError
 from adapters.services.manager import NAME, RESTART_SECONDS, STOP_SECONDS, ServicePlan, Step
 
 LABEL = "local.nexus-gateway"
+OPEN_FILES = 4096
 
 
 class Launchd:
@@ -48,6 +49,8 @@ class Launchd:
                 "KeepAlive": True,
                 "ThrottleInterval": RESTART_SECONDS,
                 "ExitTimeOut": plan.stop_seconds,
+                # launchd's 256 are soon used up: three a server, one or two a running call.
+                "SoftResourceLimits": {"NumberOfFiles": OPEN_FILES},
                 # Interactive: its user waits for it. launchd slows background jobs down, models most of all.
                 "ProcessType": "Interactive",
                 "StandardOutPath": log_file,

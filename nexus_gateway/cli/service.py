@@ -90,8 +90,6 @@ def install_command(
     chosen = find_manager(manager)
     place = _configured(served) or (planned_place(token_store) if dry_run else _made_token(token_store))
     planned = installation(served, place, config, mcp_config or [])
-    if not dry_run:
-        token_or_exit(place)  # else the service would be started again and again to say so
     if chosen is None:
         _in_the_foreground(planned.plan.program, "there is no service manager that is known here")
     if dry_run:
@@ -202,8 +200,11 @@ def _installed(manager: ServiceManager) -> tuple[str, ...]:
 
 def _configured(http: HttpSettings) -> TokenPlace | None:
     """The place that the settings name; a variable is the shell's, and not the service's."""
-    place = configured_place(http)
-    return replace(place, variable=None) if place.file or place.keyring else None
+    place = replace(configured_place(http), variable=None)
+    if place == TokenPlace():
+        return None
+    token_or_exit(place)  # else the service would be started again and again to say so
+    return place
 
 
 def _made_token(store: StoreChoice) -> TokenPlace:
@@ -251,7 +252,8 @@ def _refuse_taken(manager: ServiceManager, url: str) -> None:
     alive, reasons = _health(url)
     if alive and reasons != [STOPPING] and _state(manager)[1] is None:
         typer.echo(
-            f"{url} is served already, and not by the service: stop what does, or use --http", err=True
+            f"{url} is served already, and not by the service: stop what does, or install with another --http",
+            err=True,
         )
         raise typer.Exit(Exit.FAILED)
 

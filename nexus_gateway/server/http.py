@@ -67,7 +67,7 @@ def build_app(
     auth = (
         AuthSettings(issuer_url=AnyHttpUrl("http://127.0.0.1"), resource_server_url=None) if token else None
     )
-    return server.streamable_http_app(
+    app = server.streamable_http_app(
         streamable_http_path=PATH,
         host=settings.host,
         max_request_body_size=settings.max_body_bytes,
@@ -76,6 +76,9 @@ def build_app(
         token_verifier=StaticToken(token) if token else None,
         custom_starlette_routes=(health or Health()).routes(),
     )
+    # Redirects of `/mcp/` would go wherever the Host header says, and to http where a proxy has TLS: with the token.
+    app.router.redirect_slashes = False
+    return app
 
 
 async def serve_http(
@@ -95,7 +98,10 @@ async def serve_http(
     draining = Draining(PATH, health, max_body_bytes=settings.max_body_bytes)
     app = build_app(server, settings, token=token, health=health)
     config = uvicorn.Config(
-        expecting_breaks(draining.around(app)), log_level="warning", timeout_graceful_shutdown=LAST_SECONDS
+        expecting_breaks(draining.around(app)),
+        log_level="warning",
+        timeout_graceful_shutdown=LAST_SECONDS,
+        server_header=False,
     )
     listener = _Listener(config)
     with ExitStack() as closing:

@@ -1,9 +1,11 @@
 """A small legacy server with one tool, `pass_gate`. `python gated_server.py FOLDER`.
 
-A call makes the file `called` in FOLDER and is answered, and logged to the host, once there is a file `open`.
+A call adds a byte to the file `called` in FOLDER and is answered, and logged to the host, once there is a file `open`.
+At the end of stdin it makes a file `ending`, and stays while there is a file `stay`, whatever the signal.
 """
 
 import json
+import signal
 import sys
 import threading
 import time
@@ -30,7 +32,8 @@ def answer(request, **outcome):
 
 
 def pass_gate(request):
-    (FOLDER / "called").touch()
+    with LOCK, (FOLDER / "called").open("a") as file:
+        file.write("x")
     while not (FOLDER / "open").exists():
         time.sleep(0.01)
     send({"method": "notifications/message", "params": {"level": "error", "data": "passed"}})
@@ -52,5 +55,9 @@ def handle(request):
         answer(request, error={"code": -32601, "message": "Method not found"})
 
 
+signal.signal(signal.SIGTERM, lambda *_: None if (FOLDER / "stay").exists() else sys.exit(1))
 for line in sys.stdin:
     handle(json.loads(line))
+(FOLDER / "ending").touch()
+while (FOLDER / "stay").exists():
+    time.sleep(0.01)

@@ -70,8 +70,9 @@ class Served:
         except httpx.HTTPError:
             return 0
 
-    def wait_for_call(self):
-        wait_until((self.folder / "called").exists, self.said)
+    def wait_for_calls(self, number=1):
+        called = self.folder / "called"
+        wait_until(lambda: called.exists() and called.stat().st_size >= number, self.said)
 
     def open_gate(self):
         (self.folder / "open").touch()
