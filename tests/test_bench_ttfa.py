@@ -11,7 +11,7 @@ from support.json_lines import lines
 from support.making_tools import STRING, catalog_of, definition
 from typer.testing import CliRunner
 
-from nexus_gateway.bench import planner_speed
+from nexus_gateway.bench.decision_speed import decision_us
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.routing_data import RoutingQuery
 from nexus_gateway.bench.state_bench import open_bench
@@ -250,8 +250,8 @@ def test_an_arm_that_never_ran_has_no_row_and_no_ratio():
     assert len(report.rows()) == len(Arm) - 1
 
 
-def test_the_planners_decisions_are_timed_one_by_one():
-    found = planner_speed.decision_us(23_000, seed=1, calls=200)
+def test_decisions_are_timed_one_by_one():
+    found = decision_us(rounds=200)
     assert 0 < found["p50"] <= found["p99"]
 
 

@@ -254,6 +254,14 @@ def test_a_put_again_says_what_a_block_is_worth_and_writes_nothing(open_store):
     assert kept(store) == [2, 3]
 
 
+def test_saying_what_a_block_is_worth_forgets_no_other_processes_blocks(open_store):
+    ours, theirs = open_store(4), open_store(4)
+    ours.put(block(0), 1.0)
+    theirs.put(block(1), 7.0)
+    ours.revalue({key_of(ours, 0): 2.0})
+    assert [entry.worth for entry in ours.entries()] == [2.0, 7.0]
+
+
 def test_a_block_that_was_not_used_for_long_goes_before_a_used_one(open_store):
     store = open_store(2)
     store.put(block(0), 10.0)
@@ -350,7 +358,8 @@ def test_a_full_disk_is_reported_and_leaves_nothing_behind(store, faults):
     store.put(block(0), 1.0)
     with largest_file(10_000):
         assert not store.put(block(1), 1.0)
-    assert "server/tool_1 can't be kept" in faults[0][1]
+    assert "can't keep a block" in faults[0][1]
+    assert "server/tool_1" in faults[0][1]
     assert kept(store) == [0]
     assert not list(store.directory.glob("*/.*"))
     assert store.put(block(1), 1.0)
@@ -404,7 +413,7 @@ def test_a_lock_that_is_held_for_too_long_costs_the_block_alone(store, faults, m
     with locked(store.directory):
         assert not store.put(block(1), 1.0)
         assert store.get(descriptor(0)) is not None
-    assert "can't be kept" in faults[0][1]
+    assert "can't keep a block" in faults[0][1]
     assert not list(store.directory.glob("*/.*"))
     assert store.put(block(1), 1.0)
 

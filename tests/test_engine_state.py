@@ -1,7 +1,7 @@
 """States of the engine: put back they give the same bits, in a crowded context as in an empty one; doubtful ones are decoded."""
 
 import importlib.util
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import anyio
@@ -165,6 +165,63 @@ def test_every_kind_of_model_goes_on_from_a_state_as_from_its_own_reading(tmp_pa
             assert np.array_equal(context.decode(sequence, asked, nothing)[0], expected[0])
 
 
+@pytest.mark.parametrize("name", ["dense", "latent", "windowed", "recurrent", "hybrid"])
+def test_neighbours_of_any_kind_that_come_and_go_change_no_bit(tmp_path, name):
+    path = write_tiny_model(tmp_path, name)
+    with open_context(path, EngineOptions(n_ctx=512, resident_tokens=1024, threads=1)) as (model, context):
+        chunks = [tuple(model.tokenise(text)) for text in ("You are a tool.", "get_weather(city: string)")]
+        asked = model.tokenise("What is it like in Rome?")
+        expected = logits_of(context, chunks, asked)
+        with ExitStack() as below, context.leased((), nothing, anchored=2, tokens=200) as sequence:
+            neighbour = below.enter_context(context.leased((), nothing, tokens=200, keep=False))
+            context.decode_chunk(neighbour, tuple(model.tokenise("Neighbour. " * 9)), nothing)
+            read_chunks(context, sequence, chunks[:1], nothing)
+            below.close()
+            while context._pool._evict():
+                pass
+            read_chunks(context, sequence, chunks, nothing)
+            batches = [asked, *([token] for token in asked[:3])]
+            found = [context.decode(sequence, batch, nothing)[0] for batch in batches]
+        assert np.array_equal(found, expected)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", ["windowed", "recurrent", "hybrid"])
+async def test_a_state_from_the_start_is_put_back_though_the_system_part_is_live(tmp_path, name):
+    prompt, options = [SYSTEM, OTHER, REQUEST], EngineOptions(n_ctx=512, resident_tokens=512, threads=1)
+    async with open_engine(write_tiny_model(tmp_path, name), options) as engine:
+        anchor = await engine.anchor(prompt)
+        payload = await engine.save(anchor)
+        expected = await engine.complete(prompt, SCHEMA, max_tokens=24)
+        async with engine_without(engine, anchor):
+            pass
+        third = Segment(SegmentKind.TOOL, "play(song: string)")
+        await engine.complete([SYSTEM, third, REQUEST], SCHEMA, max_tokens=8)
+        assert 0 < engine.live_tokens(anchor) < anchor.tokens
+        restored = await engine.complete(prompt, SCHEMA, max_tokens=24, state=payload)
+        assert (restored.restored_tokens, restored.reused_tokens) == (anchor.tokens, anchor.tokens)
+        assert restored.text == expected.text
+
+
+@pytest.mark.anyio
+async def test_an_engine_that_closes_does_not_wait_for_a_save_that_stood_back(tmp_path):
+    async with open_engine(write_tiny_model(tmp_path, "dense"), SMALL) as engine:
+        anchor, refused = await engine.anchor([SYSTEM, OTHER]), anyio.Event()
+
+        async def save():
+            with pytest.raises(ModelUnusable, match="is closed"):
+                await engine.save(anchor)
+            refused.set()
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                with engine._desk.call():
+                    tasks.start_soon(save)
+                    tasks.start_soon(engine._desk.close)
+                    await anyio.wait_all_tasks_blocked()
+                await refused.wait()
+
+
 def test_of_a_model_with_several_positions_a_token_nothing_is_kept(tmp_path):
     with open_context(write_tiny_model(tmp_path, "many_positions"), EngineOptions(n_ctx=512)) as (_, context):
         assert not context.reuse.boundary
@@ -281,6 +338,17 @@ async def test_saving_waits_until_no_completion_runs_and_gives_way_to_one_that_c
             await saved.wait()
     assert order == ["completed", "saved"]
     assert not engine.busy
+
+
+@pytest.mark.parametrize(("trained_first", "cells"), [(512, 512), (256, 1024), (None, 1024)])
+def test_room_for_what_stays_does_not_make_a_model_take_its_context_for_a_long_one(
+    tmp_path, monkeypatch, trained_first, cells
+):
+    known = {"rope.scaling.original_context_length": trained_first}
+    monkeypatch.setattr("adapters.llama_cpp.context.whole_number", lambda _model, key: known[key])
+    options = EngineOptions(n_ctx=512, resident_tokens=512, threads=1)
+    with open_context(write_tiny_model(tmp_path, "dense"), options) as (_, context):
+        assert context._pool.cells.size == cells
 
 
 @pytest.mark.anyio

@@ -41,7 +41,7 @@ async def test_a_new_process_has_what_the_last_one_compiled_and_knows_what_it_co
     async with layer(tmp_path) as state:
         await state.ask()
         await state.compiled()
-        state.parts.save()
+        await state.parts.save()
     async with layer(tmp_path) as later:
         assert later.parts.costs.prefill.seconds(100) == pytest.approx(
             1.0
@@ -107,6 +107,29 @@ async def test_state_that_costs_more_than_reading_is_left_and_said_so(tmp_path):
         assert "sooner" in again.state.reason
         assert again.state.predicted_gain_ms == 0
         assert again.text == await plain_answer()
+
+
+async def test_what_a_restore_costs_is_not_learned_while_others_hold_it_up(tmp_path):
+    async with layer(tmp_path) as state:
+        await state.ask()
+        await state.compiled()
+        with state.engine.being_busy():
+            assert (await state.ask()).restored_tokens > 0
+        assert not state.parts.costs.restore.measured
+        state.engine.forget()
+        await state.ask()
+        assert state.parts.costs.restore.measured == 1
+
+
+async def test_what_another_process_stores_is_found_once_figures_are_kept(tmp_path):
+    async with layer(tmp_path) as here:
+        async with layer(tmp_path) as other:
+            await other.ask()
+            await other.compiled()
+        assert not here.parts.lookup.stored(await here.anchored())
+        await here.parts.save()
+        assert here.parts.lookup.stored(await here.anchored())
+        assert (await here.ask()).state.tier == "disk"
 
 
 async def test_the_measurements_of_all_completions_of_a_turn_are_added_to_the_first_ones_plan(tmp_path):

@@ -73,6 +73,8 @@ def test_what_moves_numbers_or_layout_makes_other_facts(tmp_path):
             assert differing(facts, other) == {"transposed_values", "value_type"}
         with facts_of(path, EngineOptions(n_gpu_layers=3)) as other:
             assert differing(facts, other) == {"device"}
+        with facts_of(path, EngineOptions(n_batch=48)) as other:  # fewer than the sequences of a context
+            assert differing(facts, other) == {"device"}
         with facts_of(path, unified=False, n_ctx=6 * 256) as other:
             assert differing(facts, other) == {"unified"}
         assert f"batches of {BATCH}" in facts.device

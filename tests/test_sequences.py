@@ -82,7 +82,7 @@ class Lab:
     def __init__(self, size=64, numbers=10, kind=StateKind.DENSE, **options):
         self.memory = FakeMemory(size, **options)
         reuse = REUSE[kind]
-        self.pool = Pool(self.memory, numbers, Cells(size, ordered=reuse.trim), reuse)
+        self.pool = Pool(self.memory, numbers, Cells(size, ordered=kind is not StateKind.RECURRENT), reuse)
         self.decoded = 0
 
     def decode(self, sequence, count, part=None):
@@ -231,6 +231,44 @@ def test_where_cells_can_not_be_moved_all_is_lost_and_nothing_is_wrong():
     assert len(lab.pool._free) + len(lab.pool._sequences) == 8
 
 
+def test_a_state_is_not_put_behind_what_was_lost_while_room_was_made_for_it():
+    lab = Lab()
+    sequence = lab.begin(SYSTEM, TOOLS[0])
+    lab.chunk(sequence, SYSTEM)
+    lab.pool.reserve = lambda _tokens: lab.pool.lose_all()
+    end = len(SYSTEM) + len(TOOLS[0])
+    assert not lab.pool.put_back(sequence, [TOOLS[0]], bytes(range(len(SYSTEM), end)), 0.5)
+    lab.pool.release(sequence)
+    assert lab.pool._live == {}
+    assert lab.pool.cells.used == 0
+
+
+@pytest.mark.parametrize("kind", [StateKind.WINDOWED, StateKind.HYBRID])
+def test_what_can_not_be_moved_keeps_its_order_when_a_neighbour_below_it_goes(kind):
+    lab = Lab(kind=kind)
+    below, sequence = lab.begin(TOOLS[5], budget=1), lab.begin(SYSTEM, TOOLS[0])
+    lab.chunk(below, TOOLS[5])
+    lab.chunk(sequence, SYSTEM)
+    lab.pool.release(below)
+    while lab.pool._evict():
+        pass
+    lab.chunk(sequence, TOOLS[0])
+    lab.check(sequence)
+    lab.pool.release(sequence)
+    assert lab.complete(SYSTEM, TOOLS[0]) == len(SYSTEM) + len(TOOLS[0])
+
+
+@pytest.mark.parametrize("kind", [StateKind.WINDOWED, StateKind.HYBRID])
+def test_room_that_waste_took_comes_back_once_nobody_runs(kind):
+    lab = Lab(size=60, numbers=8, kind=kind)
+    for tool in [*TOOLS, *TOOLS]:
+        lab.complete(SYSTEM, tool, REQUEST)
+    running = lab.begin(SYSTEM, TOOLS[0], budget=30)
+    assert lab.begin(TOOLS[5], budget=30) is None
+    lab.pool.release(running)
+    assert lab.begin(TOOLS[5], budget=30) is not None
+
+
 class Crowd:
     """Prompts that come, go on and go in any order."""
 
@@ -257,7 +295,7 @@ class Crowd:
             self.read(sequence, todo.pop(0))
         elif action < 0.7 and sequence.reserved:
             self.lab.decode(sequence, 1)
-        elif action < 0.75 and sequence.parts:
+        elif action < 0.75 and sequence.parts and self.lab.pool._reuse.trim:
             self.lab.pool.trim(sequence, 1)
             self.running[sequence] = []
         elif action > 0.75:
@@ -272,15 +310,14 @@ class Crowd:
             self.lab.chunk(sequence, chunk)
 
 
-@pytest.mark.parametrize("kind", [StateKind.DENSE, StateKind.WINDOWED])
+@pytest.mark.parametrize("kind", [StateKind.DENSE, StateKind.WINDOWED, StateKind.HYBRID])
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_comes_in_whatever_order_cells_stay_in_order_and_room_suffices(kind, seed):
     crowd = Crowd(seed, kind)
     lab, moved = crowd.lab, 0
     for _ in range(400):
         crowd.step()
-        if kind is StateKind.DENSE:
-            lab.check(*lab.pool._sequences)
+        lab.check(*lab.pool._sequences)
         assert not any(sequence.lost for sequence in crowd.running)
     moved = lab.memory.written
     for sequence in crowd.running:
@@ -289,4 +326,5 @@ def test_whatever_comes_in_whatever_order_cells_stay_in_order_and_room_suffices(
         pass
     assert lab.pool.cells.live == 0
     assert lab.pool._live == {}
+    assert sorted(lab.pool._free) == sorted(lab.pool._numbers)
     assert moved or kind is not StateKind.DENSE

@@ -110,6 +110,18 @@ async def test_with_nothing_to_compile_the_system_part_is_read_before_the_first_
         assert (await later.ask()).state.live_tokens > 0
 
 
+async def test_a_store_that_can_not_be_told_what_blocks_are_worth_is_filled_all_the_same(tmp_path):
+    async with layer(tmp_path) as state:
+
+        async def broken(_worth):
+            await anyio.lowlevel.checkpoint()
+            raise OSError("locked")
+
+        state.parts.compiler._parts.store.revalue = broken
+        assert len(await state.parts.compiler.worth_it(tools(2))) == 2
+        assert "locked" in state.parts.faults.causes["worth not kept"]
+
+
 async def test_one_bad_tool_leaves_the_others_alone(tmp_path):
     class Choosy(StatefulDouble):
         async def save(self, anchor):

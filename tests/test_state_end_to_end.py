@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from adapters.llama_cpp.engine import open_engine
 from adapters.llama_cpp.options import EngineOptions
+from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.main import app
 from nexus_gateway.settings import StateSettings
 from nexus_gateway.state.planner import Action
@@ -115,6 +116,14 @@ def test_the_command_line_shows_the_plan_and_what_is_kept(tmp_path, monkeypatch,
     config = write_config(tmp_path, {"files": server}, '[models]\nreader = "off"\n')
     made = CliRunner().invoke(app, ["blocks", "compile", "--json", *config])
     assert json.loads(made.stdout)["compiled"] == 1, made.stderr
+    in_the_way = tmp_path / "in_the_way"
+    (in_the_way / "cache").mkdir(parents=True)
+    (in_the_way / "cache" / "blocks").write_text("a file", encoding="utf-8")
+    other = write_config(in_the_way, {"files": server}, '[models]\nreader = "off"\n')
+    unkept = CliRunner().invoke(app, ["blocks", "compile", *other])
+    assert (unkept.exit_code, unkept.exception.__class__) == (Exit.FAILED, SystemExit)
+    assert "Not a directory" in unkept.stderr
+    assert "1 not kept: see above" in unkept.stdout
     turn = ["turn", "copy_file_0 a.txt b.txt c.txt", "--dry-run", "--explain", *config]
     shown = CliRunner().invoke(app, turn)
     for word in ("put back from", "predicted", "measured"):

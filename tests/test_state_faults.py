@@ -132,8 +132,9 @@ async def test_a_block_made_with_another_secret_is_not_used(compiled):
         assert state.engine.states[-1] is None
 
 
-def failing(error):
-    def get(_wanted):
+def failing(error, arguments=1):
+    def get(*given):
+        assert len(given) == arguments
         raise error
 
     return get
@@ -226,8 +227,15 @@ async def test_a_folder_that_can_not_be_written_leaves_memory(tmp_path):
         assert (await state.ask()).text == await plain_answer()
         await state.compiled()
         assert (await restored(state)).text == await plain_answer()
-        state.parts.save()
+        await state.parts.save()
         assert state.parts.faults.counts
+
+
+async def test_figures_that_can_not_be_kept_for_any_reason_are_noted_and_no_more(tmp_path):
+    async with layer(tmp_path) as state:
+        state.parts.usage.save = failing(RuntimeError("odd"), arguments=0)
+        await state.parts.save()
+        assert state.parts.faults.counts == {"figures not kept": 1}
 
 
 async def test_tokens_that_can_not_be_had_cost_the_plan_alone(compiled):
@@ -268,6 +276,8 @@ async def test_an_engine_that_refuses_a_block_is_not_given_it_again(compiled):
         assert turn.text == await plain_answer()
         assert turn.state.reason == "the engine refused the block"
         assert not len(state.parts.memory)
+        assert (await restored(state)).state.action is Action.RECOMPUTE
+        assert state.engine.states[-1] is None
         assert state.parts.faults.counts["engine: refused a state"] == 1
 
 

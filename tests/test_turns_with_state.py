@@ -186,6 +186,16 @@ async def test_an_engine_elsewhere_is_left_as_it_is_and_the_reason_is_told(tmp_p
     assert not list(tmp_path.iterdir())
 
 
+async def test_a_layer_that_can_not_be_opened_leaves_the_engine_as_it_is(tmp_path, monkeypatch):
+    def broken(*_args):
+        raise RuntimeError("odd")
+
+    monkeypatch.setattr("nexus_gateway.state.service.open_parts", broken)
+    async with state_service(tmp_path, double := StatefulDouble()) as (state, engine):
+        assert engine is double
+        assert "odd" in (await state.report()).off
+
+
 async def test_a_kind_of_state_that_can_not_be_kept_is_off(tmp_path):
     async with state_service(tmp_path, StatefulDouble(kind="unsupported")) as (state, engine):
         assert isinstance(engine, StatefulDouble)

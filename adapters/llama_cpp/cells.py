@@ -3,7 +3,8 @@
 With flash attention on, a sum over a sequence's cells runs in the order of the cells. So that it does not depend
 on neighbours, each sequence's cells have to rise with its positions. llama.cpp searches free cells from a mark
 that any removal lowers: a cell freed below others would be filled next, by whoever decodes next, and out of order.
-Therefore cells are given back from the top alone; those below it become waste, until all that lives is moved down.
+Therefore cells are given back from the top alone; those below it become waste, until all that lives is moved down,
+or, where a kind of state can't be moved in parts, until nothing lives.
 """
 
 from dataclasses import dataclass, field
@@ -70,19 +71,23 @@ class Cells:
         else:
             self._spans.append(_Span(part, count))
 
-    def drop(self, part: Part) -> bool:
-        """A part is gone. Whether its cells are to be freed; if not, they are waste and have to stay taken."""
-        self.live -= part.count
+    def drop(self, *parts: Part, waste: bool = True) -> bool:
+        """These parts are gone. Whether their cells are to be freed; if not, they are waste and have to stay taken.
+
+        Without `waste` they are freed wherever they lie, at the cost of the order of what comes next.
+        """
+        count = sum(part.count for part in parts)
+        self.live -= count
         on_top, above = 0, len(self._spans)
-        while above and self._spans[above - 1].part is part:
+        while above and self._spans[above - 1].part in parts:
             above -= 1
             on_top += self._spans[above].count
-        if on_top == part.count or not self.ordered:
-            self._spans = [span for span in self._spans if span.part is not part]
-            self.used -= part.count
+        if on_top == count or not self.ordered or not waste:
+            self._spans = [span for span in self._spans if span.part not in parts]
+            self.used -= count
             return True
         for span in self._spans:
-            if span.part is part:
+            if span.part in parts:
                 span.part = None
         return False
 

@@ -48,8 +48,13 @@ def complete_on(
         SchemaNotCompilable: the mask broke on a limit.
     """
     *before, last = prompt.chunks
+    # A state from position 0 can't go behind a live part of itself: it is put into a sequence that has nothing.
+    from_start = state is not None and not state.start and context.live_tokens(tuple(before)) < state.end
     with context.leased(
-        before, between, anchored=min(prompt.anchored, len(before)), tokens=len(prompt) + budget
+        () if from_start else before,
+        between,
+        anchored=min(prompt.anchored, len(before)),
+        tokens=len(prompt) + budget,
     ) as sequence:
         effort = Effort(live_tokens=sequence.end)
         read_chunks(context, sequence, before, between, state=state, effort=effort)

@@ -22,6 +22,7 @@ from adapters.llama_cpp.cells import Cells
 from adapters.llama_cpp.kinds import state_kind
 from adapters.llama_cpp.live_sequence import LiveSequence
 from adapters.llama_cpp.memory import SequenceMemory
+from adapters.llama_cpp.metadata import whole_number
 from adapters.llama_cpp.model import Model
 from adapters.llama_cpp.options import EngineOptions
 from adapters.llama_cpp.sequences import FIRST, SCRATCH, Pool
@@ -60,7 +61,8 @@ class Context:
         memory = SequenceMemory(self.handle, SCRATCH, model.bos or 0)
         self.shape = memory.shape
         self.reuse = REUSE[self._kind] if memory.shape is not None else Reuse()
-        cells = Cells(self._llama.llama_n_ctx(self.handle), ordered=self.reuse.trim)
+        ordered = self._kind is not StateKind.RECURRENT  # which has one cell, and sums over no others
+        cells = Cells(self._llama.llama_n_ctx(self.handle), ordered=ordered)
         self._pool = Pool(memory, self._sequences, cells, self.reuse)
         self._lock = TicketLock()
         self._queue: deque[object] = deque()
@@ -248,10 +250,15 @@ class Context:
         constant = self._kind in {StateKind.RECURRENT, StateKind.HYBRID}
         return least + options.concurrency if constant else max(options.sequences, least)
 
+    def _size(self, resident: int) -> int:
+        """Cells; of a model that rotates positions otherwise in a context longer than its first training's, no more than that."""
+        short = whole_number(self._model, "rope.scaling.original_context_length") or 0
+        return min(self.limit + resident, short) if self.limit <= short else self.limit + resident
+
     def _open(self, options: EngineOptions) -> Any:
         llama = self._llama
         parameters = llama.llama_context_default_params()
-        parameters.n_ctx = self.limit + options.resident_tokens
+        parameters.n_ctx = self._size(options.resident_tokens)
         # llama.cpp ends the process where a batch could not have a token of each sequence.
         parameters.n_batch = parameters.n_ubatch = max(options.n_batch, self._sequences)
         parameters.n_seq_max = self._sequences

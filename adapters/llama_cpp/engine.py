@@ -138,12 +138,13 @@ class LlamaEngine:
                 is closed.
         """
         with self._desk.background():
-            while True:
+            while not self._desk.closed:
                 await self._desk.no_calls()
                 try:
                     return await to_thread.run_sync(self._save, anchor, limiter=self._saver)
                 except _StandBack:
                     continue
+        raise ModelUnusable(f"{self._name} is closed")
 
     async def run(self, work: Callable[[EngineParts], ResultT]) -> ResultT:
         """Do work in a thread, beside that of other calls.

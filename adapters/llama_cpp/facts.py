@@ -36,11 +36,12 @@ def runtime_facts(model: Model, context_handle: Any, options: EngineOptions) -> 
     """The facts of a context that was made of `llama_context_default_params`, these options and their `cache_types`."""
     llama = library.llama()
     defaults, (keys, values) = llama.llama_context_default_params(), cache_types(model, options)
+    batch = min(options.n_batch, llama.llama_n_ubatch(context_handle))
     return RuntimeFacts(
         model=model.identity,
         build=_build(),
         backend=_backend(),
-        device=f"{_devices_in_words()}; {options.n_gpu_layers} layers offloaded; batches of {llama.llama_n_ubatch(context_handle)}",
+        device=f"{_devices_in_words()}; {options.n_gpu_layers} layers offloaded; batches of {batch}",
         key_type=type_name(keys) or _unknown(f"type {keys}"),
         value_type=type_name(values) or _unknown(f"type {values}"),
         transposed_values=not options.flash_attention,

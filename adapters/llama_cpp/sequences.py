@@ -52,6 +52,9 @@ class Pool:
         self._reuse = reuse
         self._numbers = range(numbers - 1, FIRST - 1, -1)
         self._free = list(self._numbers)
+        # Where nothing can be moved down, waste stays under the numbers that had it until nobody has anything.
+        self._piles_up = cells.ordered and not reuse.trim
+        self._buried: list[int] = []
         self._sequences: list[LiveSequence] = []
         self._clock = count(1)
         self._live: dict[tuple[Chunk, ...], int] = {}
@@ -82,6 +85,16 @@ class Pool:
         Returns:
             None where there is no room as long as others run.
         """
+        sequence = self._begin(chunks, anchored, tokens, take=take)
+        if sequence is None and self._piles_up and not self.in_use:
+            while self._evict():  # nothing lives then, and all cells are free
+                pass
+            sequence = self._begin(chunks, anchored, tokens, take=take)
+        return sequence
+
+    def _begin(
+        self, chunks: Sequence[Chunk], anchored: int, tokens: int, *, take: bool
+    ) -> LiveSequence | None:
         source, shared = self._match(chunks)
         sequence = self._lease(source, shared, take=take)
         if sequence is None:
@@ -139,6 +152,8 @@ class Pool:
         if not self._reuse.boundary or (start and not self._reuse.share):
             return False
         self.reserve(tokens)
+        if sequence.lost:
+            return False
         target = SCRATCH if self._reuse.share else sequence.id
         if not self._memory.write(target, data, start, end):
             return False
@@ -171,7 +186,7 @@ class Pool:
             while len(sequence.parts) > keep:
                 self._drop_part(sequence, sequence.parts.pop())
         elif len(sequence.parts) > keep:
-            self._empty(sequence)
+            self._empty(sequence, waste=False)  # it goes on under its number
         if sequence.in_use:
             sequence.reserved += before - sequence.end
         return whole
@@ -184,6 +199,7 @@ class Pool:
         self.cells.clear()
         self._memory.clear()
         self._sequences = [sequence for sequence in self._sequences if sequence.in_use]
+        self._buried = []
         taken = {sequence.id for sequence in self._sequences}
         self._free = [number for number in self._numbers if number not in taken]
 
@@ -250,7 +266,7 @@ class Pool:
     def _checkpoint(self, sequence: LiveSequence) -> None:
         """Keep a copy that is never decoded onto: the sequence itself can't be cut back to here."""
         path = sequence.parts[-1].path
-        if path is None or path in self._live:
+        if path is None or path in self._live or (self._piles_up and not self._free):
             return
         number = self._number()
         if number is not None:
@@ -273,6 +289,8 @@ class Pool:
 
     def _make_room(self, needed: int) -> bool:
         promised = sum(sequence.reserved for sequence in self._sequences)
+        if self._piles_up:
+            return self.cells.used + promised + needed <= self.cells.size
         while self.cells.live + promised + needed > self.cells.size:
             if not self._evict():
                 return False
@@ -293,23 +311,26 @@ class Pool:
         return True
 
     def _drop(self, sequence: LiveSequence) -> None:
-        if not sequence.lost:
-            self._empty(sequence)
+        freed = sequence.lost or self._empty(sequence)
         self._sequences.remove(sequence)
-        self._free.append(sequence.id)
+        (self._free if freed else self._buried).append(sequence.id)
+        self._clear_if_nothing_lives()
 
-    def _empty(self, sequence: LiveSequence) -> None:
+    def _empty(self, sequence: LiveSequence, *, waste: bool = True) -> bool:
+        """Let go of all parts; False where the number has to keep cells as waste."""
         if self._reuse.share:
             while sequence.parts:
                 self._drop_part(sequence, sequence.parts.pop())
-            return
+            return True
         self._tell(sequence.told, -1)
         for part in sequence.parts:
             part.holders -= 1
-            if not part.holders:
-                self.cells.drop(part)
+        gone = [part for part in sequence.parts if not part.holders]
         sequence.parts = []
-        self._memory.remove(sequence.id)
+        freed = self.cells.drop(*gone, waste=waste)
+        if freed:
+            self._memory.remove(sequence.id)
+        return freed
 
     def _drop_part(self, sequence: LiveSequence, part: Part) -> None:
         part.holders -= 1
@@ -320,9 +341,14 @@ class Pool:
                 self._memory.copy(sequence.id, WASTE, part.start, part.end)
         if part.count:
             self._memory.remove(sequence.id, part.start, part.end)
+        self._clear_if_nothing_lives()
+
+    def _clear_if_nothing_lives(self) -> None:
         if not self.cells.live and self.cells.used:
             self._memory.clear()
             self.cells.clear()
+            self._free += self._buried
+            self._buried = []
 
     def _pack(self) -> None:
         """Move all parts above waste into the lowest cells, one after the other, each in order.

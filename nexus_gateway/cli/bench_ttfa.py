@@ -9,8 +9,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from adapters.ports import ModelError
+from nexus_gateway.bench.decision_speed import decision_us
 from nexus_gateway.bench.errors import BenchError
-from nexus_gateway.bench.planner_speed import decision_us
 from nexus_gateway.bench.routing_data import RoutingQuery, read_queries, read_tools
 from nexus_gateway.bench.state_bench import open_bench
 from nexus_gateway.bench.state_cases import Drawn, case_of, draw_requests, draw_uniform
@@ -124,8 +124,7 @@ def _measured(
             f"nothing to measure: all {run.left_out} tools in full exceed the context of {settings.models.n_ctx:,} "
             "tokens; raise n_ctx in [models]"
         )
-    bytes_per_token = run.timed[0].block_bytes / run.timed[0].tokens["block"]
-    return Report(run, flash_attention=flash_attention, decision_us=decision_us(bytes_per_token, seed=seed))
+    return Report(run, flash_attention=flash_attention, decision_us=decision_us())
 
 
 def _print(report: Report) -> None:

@@ -27,6 +27,18 @@ _SHOWN_CHARACTERS = 48
 
 
 @dataclass(frozen=True, slots=True)
+class _Ran:
+    """What a run did, and what went wrong beside it: the latest cause of each kind."""
+
+    report: CompileReport
+    faults: dict[str, str]
+
+    @property
+    def failed(self) -> bool:
+        return bool(self.report.failed or (self.report.refused and self.faults))
+
+
+@dataclass(frozen=True, slots=True)
 class _Wanted:
     tools: tuple[str, ...]
     everything: bool
@@ -66,18 +78,18 @@ def compile_command(
     settings = replace(settings, state=replace(settings.state, compile=False))
     wanted = _Wanted(tuple(tool or ()), everything, json)
     try:
-        report = run_with_gateway(settings, partial(_compile, wanted), quiet=json)
+        ran = run_with_gateway(settings, partial(_compile, wanted), quiet=json)
     except _UnknownToolError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.USAGE) from None
     except (ModelError, StateOff) as error:
         err.print(Text(str(error), style="red"))
         exit_with(Exit.FAILED)
-    print_json(_as_json(report)) if json else _print(report)
-    exit_with(Exit.FAILED if report.failed else Exit.OK)
+    print_json(_as_json(ran)) if json else _print(ran)
+    exit_with(Exit.FAILED if ran.failed else Exit.OK)
 
 
-async def _compile(wanted: _Wanted, gateway: "Gateway") -> CompileReport:
+async def _compile(wanted: _Wanted, gateway: "Gateway") -> _Ran:
     await gateway.engine.get()
     index = await gateway.readiness.wait()
     if wanted.tools:
@@ -95,7 +107,9 @@ async def _compile(wanted: _Wanted, gateway: "Gateway") -> CompileReport:
                 task, completed=done, description=f"compiling {clip(label, _SHOWN_CHARACTERS)}".strip()
             )
 
-        return await gateway.state.compile(tools, seen)
+        report = await gateway.state.compile(tools, seen)
+    faults = (await gateway.state.report()).faults
+    return _Ran(report, {kind: cause for kind, (_, cause) in faults.items()})
 
 
 def _named(index: RoutingIndex, names: Sequence[str]) -> list[CompiledTool]:
@@ -108,7 +122,8 @@ def _named(index: RoutingIndex, names: Sequence[str]) -> list[CompiledTool]:
     return tools
 
 
-def _as_json(report: CompileReport) -> dict[str, Any]:
+def _as_json(ran: _Ran) -> dict[str, Any]:
+    report = ran.report
     return {
         "wanted": report.wanted,
         "compiled": report.compiled,
@@ -117,15 +132,18 @@ def _as_json(report: CompileReport) -> dict[str, Any]:
         "failed": report.failed,
         "bytes": report.size_bytes,
         "seconds": round(report.seconds, 3),
+        "faults": ran.faults,
     }
 
 
-def _print(report: CompileReport) -> None:
-    for label, cause in report.failed.items():
-        err.print(Text(f"{label}: {cause}", style="red"))
+def _print(ran: _Ran) -> None:
+    report = ran.report
+    for label, cause in [*report.failed.items(), *ran.faults.items()]:
+        err.print(Text(f"{label}: {cause}", style="red"), soft_wrap=True)
+    why = "see above" if ran.faults else "others are worth more ([state] disk_mb)"
     said = [f"{report.compiled} compiled ({report.size_bytes / MB:,.1f} MB) in {report.seconds:.1f} s"]
     said += [f"{report.present} were there"] if report.present else []
-    said += [f"{report.refused} not kept: others are worth more ([state] disk_mb)"] if report.refused else []
+    said += [f"{report.refused} not kept: {why}"] if report.refused else []
     said += [f"{len(report.failed)} failed"] if report.failed else []
     nothing = "nothing to compile: all that is worth it is there"
     out.print(Text(", ".join(said) if report.wanted else nothing))

@@ -4,7 +4,6 @@ Stands back while the engine is busy. What goes wrong with one tool leaves the o
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +32,8 @@ MOST_MISSED = 64
 """Missed states that wait to be compiled; further ones are dropped."""
 LONGEST_SAVE_SECONDS = 300.0
 """For one tool, waiting for turns included."""
+LONGEST_WRITE_SECONDS = 60.0
+"""For a tier to take one block, or what all are worth."""
 _LOOK_SECONDS = 0.05
 _HARDLY_USED = 2 * PRIOR_USES
 
@@ -102,7 +103,7 @@ class BlockCompiler:
         self._parts = parts
         self._tenant = tenant
         self._tools: tuple[Compilable, ...] | None = None
-        self._missed: deque[tuple[Anchored, str]] = deque()
+        self._missed: dict[BlockKey, tuple[Anchored, str]] = {}
         self._moved = anyio.Event()
         self._idle = anyio.Event()
         self._idle.set()
@@ -117,8 +118,8 @@ class BlockCompiler:
 
     def missed(self, anchored: Anchored, label: str) -> None:
         """A state that a turn would have used; it is compiled soon, while the context still has it. Returns at once."""
-        if len(self._missed) < MOST_MISSED and all(a.key != anchored.key for a, _ in self._missed):
-            self._missed.append((anchored, label))
+        if len(self._missed) < MOST_MISSED and anchored.key not in self._missed:
+            self._missed[anchored.key] = anchored, label
             if self._idle.is_set():
                 self._idle = anyio.Event()
             self._moved.set()
@@ -217,18 +218,23 @@ class BlockCompiler:
         """Those to compile, the best first: by seconds gained a byte, under the budget, and not there yet."""
         anchored = await self._anchored(self.considered(tools))
         values = self.valued({label: one.wanted.end - one.wanted.start for label, one in anchored.items()})
-        store = self._parts.store
-        if store is not None:
-            await store.revalue(self._revalued({anchored[one.name].key: one.worth for one in values}))
+        await self._say_worth({anchored[one.name].key: one.worth for one in values})
         by_label = {tool.label: tool for tool in tools}
         chosen = choose([one for one in values if one.worth > 0], self._parts.budget_bytes)
         return [by_label[one.name] for one in chosen if not self._kept(anchored[one.name].key)]
 
-    def _revalued(self, now: Mapping[BlockKey, float]) -> Mapping[BlockKey, float]:
-        """What blocks are worth, those of tools that left since the last catalogue with them: nothing."""
-        left = self._valued_keys - now.keys()
+    async def _say_worth(self, now: Mapping[BlockKey, float]) -> None:
+        """Tell the store what blocks are worth, those of tools that left since the last catalogue with them: nothing."""
+        store, left = self._parts.store, self._valued_keys - now.keys()
+        if store is None:
+            return
         self._valued_keys = set(now)
-        return {key: worth for key, worth in {**dict.fromkeys(left, 0.0), **now}.items() if self._kept(key)}
+        kept = {key: worth for key, worth in {**dict.fromkeys(left, 0.0), **now}.items() if self._kept(key)}
+        try:
+            with anyio.fail_after(LONGEST_WRITE_SECONDS):
+                await store.revalue(kept)
+        except Exception as error:  # noqa: BLE001 - the old worths hold
+            self._parts.faults.note("worth not kept", error)
 
     async def _anchored(self, tools: Sequence[Compilable]) -> dict[str, Anchored]:
         """By label; what the engine can't make tokens of is left out."""
@@ -248,12 +254,12 @@ class BlockCompiler:
     async def _catch_up(self) -> None:
         """Compile what turns have missed."""
         while self._missed:
-            anchored, label = self._missed[0]
+            key, (anchored, label) = next(iter(self._missed.items()))
             try:
                 await self._one(anchored, label)
             except Exception as error:  # noqa: BLE001 - as in `compile`
                 self._parts.faults.note("compiling", f"{label}: {error}")
-            self._missed.popleft()
+            self._missed.pop(key, None)  # `compile` may run beside `run`
         self._idle.set()
 
     async def _one(self, anchored: Anchored, label: str) -> StateBlock | str:
@@ -275,7 +281,8 @@ class BlockCompiler:
         if parts.store is None:
             return block if parts.memory.put(anchored.key, block) else "refused"
         value = worth(parts.expected_uses(label), saved, size)
-        return block if await parts.store.put(block, value) else "refused"
+        with anyio.fail_after(LONGEST_WRITE_SECONDS):
+            return block if await parts.store.put(block, value) else "refused"
 
     async def _saved(self, anchor: Anchor) -> StatePayload:
         await self._stand_back()

@@ -4,13 +4,13 @@ Kept for one engine and written beside its blocks, so that a fresh start knows. 
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nexus_gateway.files import write_atomically
+from tool_registry.blocks.small_files import number, read_object
 
 FILE_NAME = "costs.json"
 _VERSION = 1
@@ -18,6 +18,8 @@ _FORGETTING = 0.2
 """Weight of a new measurement once there are a few."""
 _MOST_TIMES_EXPECTED = 10.0
 """A stall says nothing of the next time: a measurement counts for at most this many times the prediction."""
+_DOUBT = 0.05
+"""Share of a cost that is forgotten each time it keeps a block from being used: nothing else measures it again."""
 _MIB = float(1 << 20)
 
 GUESSED_PREFILL_SECONDS = 0.004
@@ -51,6 +53,11 @@ class LinearCost:
         step = max(_FORGETTING, 1 / self.measured) * (seconds - expected) / (1 + mib * mib)
         self.fixed = max(self.fixed + step, 0.0)
         self.per_mib = max(self.per_mib + step * mib, 0.0)
+
+    def doubt(self) -> None:
+        """Believe it a little less."""
+        self.fixed *= 1 - _DOUBT
+        self.per_mib *= 1 - _DOUBT
 
 
 @dataclass(slots=True)
@@ -99,6 +106,12 @@ class Costs:
             cost = self.reads[tier] = LinearCost(*GUESSED_READS.get(tier, _GUESSED_READ))
         return cost
 
+    def doubt(self, tier: str) -> None:
+        """A block of this tier was not used for what it would cost, which may have been a stall once."""
+        self.restore.doubt()
+        if tier in self.reads:
+            self.reads[tier].doubt()
+
     def to_json(self) -> dict[str, Any]:
         """As written beside the blocks."""
         return {
@@ -130,18 +143,15 @@ def load(path: Path, engine: str) -> Costs:
     return Costs.from_json(_read(path).get(engine))
 
 
-def save(path: Path, engine: str, costs: Costs) -> None:
-    """Write the costs of an engine, leaving those of others as they are. Blocks; raises OSError."""
+def save(path: Path, engine: str, costs: Mapping[str, Any]) -> None:
+    """Write what `to_json` said of an engine, leaving others' as they are. Blocks; raises OSError."""
     kept = {name: written for name, written in _read(path).items() if name != "version"}
-    write_atomically(path, json.dumps({"version": _VERSION, **kept, engine: costs.to_json()}))
+    write_atomically(path, json.dumps({"version": _VERSION, **kept, engine: costs}))
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return kept if isinstance(kept, dict) and kept.get("version") == _VERSION else {}
+    kept = read_object(path)
+    return kept if kept.get("version") == _VERSION else {}
 
 
 def _linear_json(cost: LinearCost) -> list[float]:
@@ -160,8 +170,8 @@ def _pair(written: Any) -> tuple[float, float]:
     return 0.0, 0.0
 
 
-def _sensible(number: Any) -> bool:
-    return isinstance(number, int | float) and math.isfinite(number) and number >= 0
+def _sensible(written: Any) -> bool:
+    return written == 0 or number(written) > 0
 
 
 def _members(written: Any) -> list[tuple[str, Any]]:

@@ -23,10 +23,11 @@ def in_words(use: StateUse | None) -> list[str]:
 
 
 def _what(use: StateUse) -> str:
+    had = f"the model's context had {use.live_tokens} tokens"
     match use.action:
         case Action.MATERIALIZE:
-            return f"{use.restored_tokens} tokens were put back from {use.tier}, {use.live_tokens} were live"
+            return f"{use.restored_tokens} tokens were put back from {use.tier}, {had}"
         case Action.SKIP:
-            return f"{use.live_tokens} tokens were live"
+            return had
         case _:
-            return f"the tool was read anew, {use.live_tokens} tokens were live"
+            return f"the tool was read anew, {had}"

@@ -6,6 +6,7 @@ from adapters.state_port import StatefulEngine
 from nexus_gateway.state.anchors import Anchored
 from nexus_gateway.state.planner import MEMORY, Planner, ReusePlan
 from nexus_gateway.state.tiers import MemoryTier, Tier
+from tool_registry.blocks.descriptor import BlockKey
 
 
 class Lookup:
@@ -18,6 +19,7 @@ class Lookup:
         self._memory = memory
         self._tiers = tuple(tiers)
         self._planner = planner
+        self._refused: set[BlockKey] = set()
 
     def plan(self, anchored: Anchored) -> ReusePlan:
         """What to do about a prompt's beginning."""
@@ -30,6 +32,10 @@ class Lookup:
         live = self._engine.live_tokens(anchored.anchor)
         return self._planner.prefetch(anchored.wanted, live, tier, size, probability)
 
+    def refuse(self, anchored: Anchored) -> None:
+        """The engine could not use what is kept of it: it is not planned with any more."""
+        self._refused.add(anchored.key)
+
     def stored(self, anchored: Anchored) -> bool:
         """Whether a tier beyond this process seems to have it."""
         return any(tier.has(anchored.key) for tier in self._tiers)
@@ -40,6 +46,8 @@ class Lookup:
 
     def _where(self, anchored: Anchored) -> tuple[str, int]:
         key = anchored.key
+        if key in self._refused:
+            return "", 0
         if self._memory.has(key):
             return MEMORY, self._memory.size(key)
         for tier in self._tiers:

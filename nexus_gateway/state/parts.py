@@ -1,9 +1,13 @@
 """What the state layer of one engine is made of, opened in a worker thread: store, usage, costs, and all upon them."""
 
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import anyio.to_thread
 
 from adapters.state_port import StatefulEngine
 from nexus_gateway.access.caller import LOCAL_TENANT
@@ -66,12 +70,18 @@ class StateParts:
     usage: Usage
     faults: Faults
 
-    def save(self) -> None:
-        """Write costs and counts of uses. Blocks; a fault is noted."""
+    async def save(self) -> None:
+        """Write costs and counts of uses, and see what other processes stored meanwhile. A fault is noted."""
+        written = self.costs.to_json()  # here, since the event loop changes them
+        await anyio.to_thread.run_sync(self._exchange, written, abandon_on_cancel=True)
+
+    def _exchange(self, costs: Mapping[str, Any]) -> None:
         try:
-            cost_file.save(self.costs_path, self.engine.identity, self.costs)
+            if self.disk is not None:
+                self.disk.refresh()
+            cost_file.save(self.costs_path, self.engine.identity, costs)
             self.usage.save()
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, turns go on
             self.faults.note("figures not kept", error)
 
 
@@ -142,4 +152,4 @@ def _open_store(directory: Path, budget_bytes: int, faults: Faults) -> BlockStor
 
 def _kind(reason: str) -> str:
     """The beginning of what the store says, so that each kind is logged once."""
-    return " ".join(reason.split()[:2])
+    return re.split(r"[,:;(]", reason, maxsplit=1)[0].strip()

@@ -133,13 +133,17 @@ class PlannedEngine:
         costs, block, anchored = self._state.costs, prepared.block, prepared.anchored
         if alone:
             costs.prefill.learn(_decoded(completion), completion.prefill_seconds)
+        if prepared.plan.action is Action.RECOMPUTE and prepared.plan.tier:
+            costs.doubt(prepared.plan.tier)
         if block is None or anchored is None:
             return
         if completion.restored_tokens:
-            costs.restore.learn(block.payload.nbytes, completion.restore_seconds)
+            if alone:
+                costs.restore.learn(block.payload.nbytes, completion.restore_seconds)
         elif completion.reused_tokens < anchored.anchor.tokens:
             self._state.faults.note("engine: refused a state", block.label)
             self._state.memory.drop(anchored.key)
+            self._state.lookup.refuse(anchored)
             prepared.note = "the engine refused the block"
 
 

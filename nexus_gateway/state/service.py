@@ -86,7 +86,12 @@ class StateService:
             log.info("state.off", cause=self._off)
             return engine
         opening = partial(open_parts, engine, self._settings, self._directory)
-        self._parts = parts = await anyio.to_thread.run_sync(opening)
+        try:
+            self._parts = parts = await anyio.to_thread.run_sync(opening)
+        except Exception as error:  # noqa: BLE001 - fail open: the engine works without
+            self._off = f"{self._directory} can't be used: {error}"
+            log.warning("state.off", cause=self._off)
+            return engine
         self._follow_tools()
         self._opened.set()
         return parts.engine
@@ -102,10 +107,10 @@ class StateService:
             try:
                 while True:
                     await anyio.sleep(SAVE_EVERY_SECONDS)
-                    await anyio.to_thread.run_sync(parts.save, abandon_on_cancel=True)
+                    await parts.save()
             finally:
                 with anyio.move_on_after(LAST_SAVE_SECONDS, shield=True):
-                    await anyio.to_thread.run_sync(parts.save, abandon_on_cancel=True)
+                    await parts.save()
 
     def follow(self, tools: Sequence[CompiledTool]) -> None:
         """A newer catalogue; returns at once."""

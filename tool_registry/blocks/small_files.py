@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -38,4 +39,4 @@ def number(value: object) -> float:
     """A finite number that is not negative; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return 0.0
-    return float(value) if 0 <= value < float("inf") else 0.0
+    return float(value) if 0 <= value <= sys.float_info.max else 0.0  # an `int` may be larger

@@ -163,7 +163,7 @@ class BlockStore:
         try:
             return self._put(block, worth)
         except OSError as error:
-            self._on_fault(self.directory, f"the block of {block.label} can't be kept: {cause_of(error)}")
+            self._on_fault(self.directory, f"can't keep a block: {cause_of(error)} ({block.label})")
             return False
 
     def _put(self, block: StateBlock, worth: float) -> bool:
@@ -214,6 +214,7 @@ class BlockStore:
     def revalue(self, worth: Mapping[BlockKey, float]) -> None:
         """Say what blocks are worth from now on, in seconds a byte. Raises OSError."""
         with locked(self.directory):
+            self._listing.refresh()  # what is not listed is forgotten: other processes' blocks are to be
             self._say_worth(worth)
 
     def _say_worth(self, worth: Mapping[BlockKey, float]) -> None:
