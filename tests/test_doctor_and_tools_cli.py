@@ -224,7 +224,7 @@ def test_the_models_are_those_in_use_and_those_of_every_preset(run, tmp_path):
     for preset in PRESETS:
         assert preset in used
     in_use = [model for model in models.values() if "(in use)" in model["used_by"]]
-    assert len(in_use) == 2
+    assert [model["used_by"].split(" (")[0] for model in in_use] == ["arguments", "embedder", "reader"]
     for model in in_use:
         assert model["present"], f"the packaged model {model['name']}"
         assert model["bytes"] > 0
@@ -233,7 +233,8 @@ def test_the_models_are_those_in_use_and_those_of_every_preset(run, tmp_path):
 
 def test_a_missing_model_is_listed_as_missing(run, tmp_path):
     result = run("models", "list", "--json", "--config", write_config(tmp_path, {}, NO_MODELS)[1])
-    missing = [model for model in one_json(result)["models"] if "(in use)" in model["used_by"]]
+    in_use = {model["used_by"]: model for model in one_json(result)["models"]}
+    missing = [in_use[f"{use} (in use)"] for use in ("arguments", "embedder")]
     assert [(model["present"], model["path"]) for model in missing] == [(False, None)] * 2
 
 
@@ -243,7 +244,34 @@ def test_a_reranker_in_use_is_listed_and_those_of_presets_are_always(run, tmp_pa
     used = {model["used_by"]: model for model in one_json(result)["models"]}
     assert used["reranker (in use)"]["name"] == "/nowhere/r"
     assert not used["reranker (in use)"]["present"]
-    assert any(model["name"] == "nexus:reranker" for model in used.values())
+    assert any(model["name"].startswith("hf:cross-encoder/") for model in used.values())
+
+
+def test_a_model_of_ours_that_is_not_shipped_is_listed_only_where_it_is_missed(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("adapters.shipped_weights.FOLDER", tmp_path / "weights")
+    for toml, missed in ((NO_MODELS + 'reader = "off"\n', []), ("", ["nexus:embedder", "nexus:reader"])):
+        listed = run("models", "list", "--json", "--config", write_config(tmp_path, {}, toml)[1])
+        names = {model["name"] for model in one_json(listed)["models"]}
+        assert sorted(name for name in names if name.startswith("nexus:")) == missed
+    toml = '[routing]\nrerank = "cross-encoder"\n'
+    listed = run("models", "list", "--json", "--config", write_config(tmp_path, {}, toml)[1])
+    assert "nexus:reranker" in {model["name"] for model in one_json(listed)["models"]}
+
+
+def test_with_an_engine_elsewhere_the_argument_model_of_this_machine_is_not_in_use(run, tmp_path):
+    toml = NO_MODELS.replace("/nowhere/e", str(tmp_path))
+    config = write_config(tmp_path, {}, toml)[1]
+    pulled = run("models", "pull", "--json", "--config", config)
+    assert pulled.exit_code == 1
+    assert "/nowhere/a.gguf" in pulled.stderr
+    config = write_config(tmp_path, {}, f'{toml}[engine]\nurl = "http://127.0.0.1:1/v1"\nmodel = "m"\n')[1]
+    listed = run("models", "list", "--json", "--config", config)
+    used = {model["used_by"] for model in one_json(listed)["models"]}
+    assert "embedder (in use)" in used
+    assert not any("arguments" in one for one in used)
+    pulled = run("models", "pull", "--json", "--config", config)
+    assert pulled.exit_code == 0, pulled.stderr
+    assert [model["name"] for model in one_json(pulled)["models"]] == [str(tmp_path), "nexus:reader"]
 
 
 def test_doctor_says_what_a_reranker_that_is_not_there_costs(run, tmp_path):

@@ -78,6 +78,31 @@ def test_the_bill_counts_tools_and_tokens_and_says_why_a_server_failed(run, home
     assert files_below(home) == before
 
 
+DIES = "import pathlib, sys; pathlib.Path(sys.argv[1]).open('a').write('x'); sys.exit('its own reason')"
+WAITS_FOR_ANOTHER_START = """
+import pathlib, sys, time
+deaths, end = pathlib.Path(sys.argv[1]), time.monotonic() + 1.0
+while time.monotonic() < end and not (deaths.exists() and deaths.stat().st_size > 2):
+    time.sleep(0.02)
+"""
+
+
+def test_a_server_that_fails_is_started_once_and_its_first_cause_is_told(run, home, no_model):
+    deaths = home / "deaths"
+    quick, slow = (
+        {"command": sys.executable, "args": ["-c", program, str(deaths)]}
+        for program in (DIES, WAITS_FOR_ANOTHER_START)
+    )
+    put(home, ".cursor/mcp.json", {"quick": quick, "slow": slow})
+    result = run(*no_model, "cursor", "--json")
+    assert result.exit_code == 0, result.output
+    (host,) = json.loads(result.stdout)["hosts"]
+    cause = host["servers"][0]["cause"]
+    assert "its own reason" in cause
+    assert "in a row" not in cause
+    assert len(deaths.read_text()) <= 2  # one process an era
+
+
 def test_without_the_model_tokens_are_a_quarter_of_the_characters(run, home, no_model):
     put(home, ".cursor/mcp.json", {"one": RAW})
     result = run(*no_model)

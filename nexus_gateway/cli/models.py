@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from adapters.model_files import ModelEntry, ModelFiles, ModelName, parse_model_name
+from adapters.model_files import ModelEntry, ModelFiles, ModelName, ModelSource, parse_model_name
 from adapters.ports import ModelError
 from nexus_gateway.cli.completion import complete_preset
 from nexus_gateway.cli.exits import Exit, exit_with
@@ -31,7 +31,7 @@ def list_command(config: ConfigOption = None, json: JsonOption = False) -> None:
     """List the configured models, each preset's, and every other model on this machine."""
     settings = settings_from(config, None).settings
     files = model_files(settings)
-    entries = [(use, files.describe(parse_model_name(name))) for use, name in _named(settings)]
+    entries = _described(settings, files)
     known = {entry.path for _, entry in entries}
     entries += [("", entry) for entry in files.cached() if entry.path not in known or entry.path is None]
     if json:
@@ -49,16 +49,36 @@ def list_command(config: ConfigOption = None, json: JsonOption = False) -> None:
     )
 
 
-def _named(settings: Settings) -> list[tuple[str, str]]:
+def _described(settings: Settings, files: ModelFiles) -> list[tuple[str, ModelEntry]]:
+    """Each model that the settings or a preset name, with its users; the ones in use come first.
+
+    One of ours that this installation lacks can't be had, so it is listed only where it is missed.
+    """
     uses: dict[str, list[str]] = {}
-    uses.setdefault(settings.models.argument_model, []).append("arguments (in use)")
-    uses.setdefault(settings.models.embedder_model, []).append("embedder (in use)")
-    if settings.routing.rerank == "cross-encoder":
-        uses.setdefault(settings.models.reranker_model, []).append("reranker (in use)")
+    for use, name in _in_use(settings):
+        uses.setdefault(name, []).append(f"{use} (in use)")
     for preset, models in PRESETS.items():
-        for name in (models.argument, models.embedder, models.reranker):
-            uses.setdefault(name, []).append(preset)
-    return [(", ".join(dict.fromkeys(users)), name) for name, users in uses.items()]
+        for name in (models.argument, models.embedder, models.reranker, models.reader):
+            if name != "off":
+                uses.setdefault(name, []).append(preset)
+    entries = [(users, files.describe(parse_model_name(name))) for name, users in uses.items()]
+    return [
+        (", ".join(dict.fromkeys(users)), entry)
+        for users, entry in entries
+        if entry.present or entry.name.source is not ModelSource.SHIPPED or set(users) - set(PRESETS)
+    ]
+
+
+def _in_use(settings: Settings) -> list[tuple[str, str]]:
+    """What each model is for that the gateway would open, and its name; an engine elsewhere has its own model."""
+    models = settings.models
+    wanted = [
+        ("arguments", models.argument_model if settings.engine.url is None else None),
+        ("embedder", models.embedder_model),
+        ("reader", models.reader_model),
+        ("reranker", models.reranker_model if settings.routing.rerank == "cross-encoder" else None),
+    ]
+    return [(use, name) for use, name in wanted if name is not None]
 
 
 def _row(use: str, entry: ModelEntry) -> dict[str, object]:
@@ -111,9 +131,7 @@ def pull_command(
 
 def _expanded(names: list[str] | None, settings: Settings) -> list[str]:
     if not names:
-        models = settings.models
-        reranker = [models.reranker_model] if settings.routing.rerank == "cross-encoder" else []
-        return [models.argument_model, models.embedder_model, *reranker]
+        return [name for _, name in _in_use(settings)]
     return [model for name in names for model in (_models_of(PRESETS[name]) if name in PRESETS else (name,))]
 
 

@@ -1,15 +1,18 @@
 """Options that several commands share, and settings from them."""
 
 import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.settings import LoadedSettings, Settings, SettingsError, load_settings
 
+ReadFiles: TypeAlias = Callable[[Path | None, Sequence[Path], Mapping[str, str]], LoadedSettings]
+"""`load_settings`, or what reads further files."""
 ConfigOption = Annotated[
     Path | None,
     typer.Option(
@@ -38,14 +41,18 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object 
 
 
 def settings_from(
-    config: Path | None, mcp_config: list[Path] | None, *, needs_servers: bool = False
+    config: Path | None,
+    mcp_config: list[Path] | None,
+    *,
+    needs_servers: bool = False,
+    read: ReadFiles = load_settings,
 ) -> LoadedSettings:
     """Settings for a command; what is wrong goes to stderr, and a file that can't be used at all ends it.
 
     With `needs_servers` a configuration without a single usable server ends it too.
     """
     try:
-        loaded = load_settings(config, mcp_config or (), os.environ)
+        loaded = read(config, mcp_config or (), os.environ)
     except SettingsError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(Exit.USAGE) from None

@@ -1,6 +1,7 @@
 """`nexus-gateway serve`: what a host starts."""
 
 import functools
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from nexus_gateway.boot import Transport, serve
 from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.options import ConfigOption, McpConfigOption, settings_from, with_address
+from nexus_gateway.cli.options import ConfigOption, McpConfigOption, ReadFiles, settings_from, with_address
 from nexus_gateway.server.stdio import serve_stdio
 from nexus_gateway.settings import Settings, load_settings
 
@@ -39,6 +40,11 @@ def serve_command(
             help="With --http: the bearer token is in the system's keyring.",
         ),
     ] = None,
+    *,
+    hosts: Annotated[
+        bool,
+        typer.Option("--hosts", help="Serve what `register HOST --service` moved, too; the service does."),
+    ] = False,
 ) -> None:
     """Serve hosts over stdio, or over HTTP with --http.
 
@@ -47,15 +53,25 @@ def serve_command(
     Beside /mcp it answers /healthz (the process is up) and /readyz (models and servers are there) without a token.
     SIGTERM lets running requests end, SIGHUP reads the configuration again.
     """
-    settings = settings_from(config, mcp_config).settings
+    read_files = _reading(hosts=hosts)
+    settings = settings_from(config, mcp_config, read=read_files).settings
     health: Health | None = None
     if http is None:
         transport: Transport = serve_stdio
     else:
         settings = with_address(settings, http)
         transport, health = _http(settings, token_file, token_keyring)
-    read = functools.partial(load_settings, config, mcp_config or ())
+    read = functools.partial(read_files, config, mcp_config or (), os.environ)
     anyio.run(serve, settings, transport, read, health)
+
+
+def _reading(*, hosts: bool) -> ReadFiles:
+    if not hosts:
+        return load_settings
+    # Registrations are for the service alone, and stdio must answer in a second.
+    from nexus_gateway.hosts.service_settings import load_service_settings  # noqa: PLC0415
+
+    return load_service_settings
 
 
 def _http(

@@ -3,8 +3,6 @@
 import shlex
 import time
 from collections.abc import Iterable
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -15,20 +13,22 @@ from adapters.services.manager import ServiceManager, Step
 from nexus_gateway.cli.bearer_token import (
     TokenPlace,
     TokenUnusableError,
-    configured_place,
     forget_token,
     make_token,
     planned_place,
-    token_or_exit,
 )
 from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, JsonOption, McpConfigOption, settings_from, with_address
 from nexus_gateway.cli.output import err, print_json, print_table
+from nexus_gateway.cli.service_hosts import warn_of_left_hosts, warn_of_other_addresses
 from nexus_gateway.cli.service_plan import (
     Installation,
+    configured_token,
     entry_text,
+    files_of,
     installation,
     seen_by_the_service,
+    token_of,
     url_of,
 )
 from nexus_gateway.cli.service_steps import (
@@ -40,8 +40,8 @@ from nexus_gateway.cli.service_steps import (
     show,
 )
 from nexus_gateway.files import write_atomically
+from nexus_gateway.hosts.service_settings import load_service_settings
 from nexus_gateway.server.health import STOPPING
-from nexus_gateway.settings import HttpSettings, load_settings
 
 START_SECONDS = 30.0
 """For the new process to answer."""
@@ -51,7 +51,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     help="Run the gateway as a service of your user: launchd on a Mac, systemd on Linux.",
-    epilog="Start with: nexus-gateway service install --mcp-config FILE",
+    epilog="Start with: nexus-gateway service install, then: nexus-gateway register HOST --service",
 )
 
 ManagerOption = Annotated[
@@ -82,13 +82,14 @@ def install_command(
 ) -> None:
     """Install and start the service; run it again to change it.
 
-    It serves HTTP on loopback behind a token that is made once, starts at each login and after each end. What a host
-    has to be given is printed. Exit code 1 if the service manager refuses, with the command to run instead.
+    It serves HTTP on loopback behind a token that is made once, starts at each login and after each end. It has the
+    servers that are configured, those of FILE, and those of each host that `register HOST --service` brings to it, before
+    or after. What another host has to be given is printed. Exit code 1 if the service manager refuses, with the command to run instead.
     """
     settings = settings_from(config, mcp_config).settings
     served = (with_address(settings, http) if http else settings).http
     chosen = find_manager(manager)
-    place = _configured(served) or (planned_place(token_store) if dry_run else _made_token(token_store))
+    place = configured_token(served) or (planned_place(token_store) if dry_run else _made_token(token_store))
     planned = installation(served, place, config, mcp_config or [])
     if chosen is None:
         _in_the_foreground(planned.plan.program, "there is no service manager that is known here")
@@ -96,6 +97,7 @@ def install_command(
         _show_plan(chosen, planned, json=json)
         return
     _warn_of_missing_variables(planned, config, mcp_config or [])
+    warn_of_other_addresses(planned, config)
     _write(chosen, planned)
     if start:
         _start(chosen, planned.plan.program)
@@ -113,7 +115,8 @@ def uninstall_command(manager: ManagerOption = "auto") -> None:
         except ServiceError as error:  # nothing was installed but the file, or it goes on without it
             typer.echo(f"warning: {error}; end the service yourself if it still runs", err=True)
         chosen.file.unlink(missing_ok=True)
-    forget_token(_place_of(program))
+    forget_token(token_of(program))
+    warn_of_left_hosts(files_of(program)[0])
     typer.echo(f"removed {chosen.file}", err=True)
 
 
@@ -198,28 +201,12 @@ def _installed(manager: ServiceManager) -> tuple[str, ...]:
     raise typer.Exit(Exit.FAILED)
 
 
-def _configured(http: HttpSettings) -> TokenPlace | None:
-    """The place that the settings name; a variable is the shell's, and not the service's."""
-    place = replace(configured_place(http), variable=None)
-    if place == TokenPlace():
-        return None
-    token_or_exit(place)  # else the service would be started again and again to say so
-    return place
-
-
 def _made_token(store: StoreChoice) -> TokenPlace:
     try:
         return make_token(store)
     except (TokenUnusableError, OSError) as error:
         typer.echo(f"the token can't be kept: {error}", err=True)
         raise typer.Exit(Exit.FAILED) from None
-
-
-def _place_of(program: tuple[str, ...]) -> TokenPlace:
-    """The token's place as a service's command names it."""
-    named = dict(pairwise(program))
-    file = named.get("--token-file")
-    return TokenPlace(file=Path(file) if file else None, keyring=named.get("--token-keyring"))
 
 
 def _write(manager: ServiceManager, planned: Installation) -> None:
@@ -291,8 +278,8 @@ def _health(url: str) -> tuple[bool, list[str]]:
 
 def _warn_of_missing_variables(planned: Installation, config: Path | None, mcp_configs: list[Path]) -> None:
     """What the shell has and the service won't: `${VAR}` is replaced there, with its few variables."""
-    here = set(map(str, load_settings(config, mcp_configs).problems))
-    for problem in load_settings(config, mcp_configs, seen_by_the_service(planned)).problems:
+    here = set(map(str, load_service_settings(config, mcp_configs).problems))
+    for problem in load_service_settings(config, mcp_configs, seen_by_the_service(planned)).problems:
         if str(problem) not in here:
             typer.echo(f"warning: the service has not your shell's variables: {problem}", err=True)
 

@@ -7,7 +7,8 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ import httpx
 
 from adapters.loopback import is_loopback
 from adapters.services.manager import STOP_SECONDS, ServicePlan
-from nexus_gateway.cli.bearer_token import TokenPlace
+from nexus_gateway.cli.bearer_token import TokenPlace, configured_place, token_or_exit
 from nexus_gateway.hosts.programs import gateway_command
 from nexus_gateway.server.listening import bracketed
 from nexus_gateway.settings import HttpSettings
 
+HOSTS_OPTION: Final = "--hosts"
+"""Of `serve`: the servers of the hosts that reach the service are read at its start, and need no command of their own."""
 _KEPT_VARIABLES: Final = ("XDG_CONFIG_HOME", "XDG_CACHE_HOME")
 """They say where configuration and caches are; managers don't pass them on."""
 _OF_THE_MANAGER: Final = ("HOME", "LOGNAME", "SHELL", "TMPDIR", "USER")
@@ -64,10 +67,42 @@ def installation(
     for path in mcp_configs:
         files += ["--mcp-config", _absolute(path)]
     address = f"{bracketed(http.host)}:{http.port}"
-    program = (*gateway_command(), "serve", "--http", address, *files, *token.options())
+    program = (*gateway_command(), "serve", "--http", address, *files, HOSTS_OPTION, *token.options())
     stop_seconds = math.ceil(http.drain_seconds) + STOP_SECONDS
     plan = ServicePlan(program, service_environment(environ), stop_seconds)
     return Installation(plan, url_of(program) or "", token)
+
+
+def installation_of(program: tuple[str, ...], environ: Mapping[str, str] = os.environ) -> Installation:
+    """What is installed, from the service's command."""
+    plan = ServicePlan(program, service_environment(environ), STOP_SECONDS)
+    return Installation(plan, url_of(program) or "", token_of(program))
+
+
+def token_of(program: tuple[str, ...]) -> TokenPlace:
+    """The token's place as a service's command names it."""
+    named = dict(pairwise(program))
+    file = named.get("--token-file")
+    return TokenPlace(file=Path(file) if file else None, keyring=named.get("--token-keyring"))
+
+
+def files_of(program: tuple[str, ...]) -> tuple[Path | None, list[Path]]:
+    """The own file, if it is named, and the hosts' files of a service's command."""
+    config = dict(pairwise(program)).get("--config")
+    given = [Path(value) for option, value in pairwise(program) if option == "--mcp-config"]
+    return Path(config) if config else None, given
+
+
+def configured_token(http: HttpSettings) -> TokenPlace | None:
+    """The place that the settings name; a variable is the shell's, and not the service's.
+
+    One that holds no token ends the command, or the service would be started again and again to say so.
+    """
+    place = replace(configured_place(http), variable=None)
+    if place == TokenPlace():
+        return None
+    token_or_exit(place)
+    return place
 
 
 def service_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -11,13 +11,14 @@ from nexus_gateway.cli.host_files import (
     FileOption,
     HostArgument,
     fail,
-    own_folder,
     place_of,
     print_diff,
 )
 from nexus_gateway.cli.options import ConfigOption, JsonOption
 from nexus_gateway.cli.output import print_json, say
+from nexus_gateway.cli.service_hosts import installed_service
 from nexus_gateway.hosts.giving_back import Undo, carry_out, plan_undo
+from nexus_gateway.hosts.registration import own_folder
 from nexus_gateway.hosts.showing import difference
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -44,16 +45,21 @@ def unregister_command(
             return
         undo = plan_undo(place, registration)
         diff = difference(undo.file, undo.before, undo.after, place.host.dialect)
+        service = installed_service(config) if registration.bridge and not dry_run else None
         if not dry_run:
             carry_out(undo, folder)
     except HostFileError as error:
         raise fail(error) from None
     if json:
-        print_json(_as_json(undo, diff, done=not dry_run))
+        print_json(
+            _as_json(undo, diff, done=not dry_run) | ({"service_note": service.tell()} if service else {})
+        )
         return
     if dry_run:
         print_diff(diff)
     _say(undo, done=not dry_run)
+    if service:
+        say(service.tell())
 
 
 def _say_nothing(place: Place, *, json: bool) -> None:

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from adapters.hosts.document import HostFileError
 from adapters.hosts.known import Place
 from nexus_gateway.hosts.candidates import is_gateway
+from nexus_gateway.settings import default_config_file
 
 SERVERS_FOLDER, REGISTRATIONS_FOLDER = "servers", "registrations"
 
@@ -34,6 +35,7 @@ class Registration:
         backup: the file as it was; None where there was none.
         servers_file: where the moved entries are.
         servers: SHA-256 of that file.
+        bridge: the entry's arguments where it reaches the service; empty where it starts a gateway of its own.
     """
 
     host: str
@@ -48,20 +50,23 @@ class Registration:
     servers_file: Path
     servers: str
     at: datetime
+    bridge: tuple[str, ...] = ()
 
     def as_json(self) -> bytes:
         """What its file says."""
         return _REGISTRATION.dump_json(self, indent=1) + b"\n"
 
     def entry_among(self, servers: Mapping[str, Any]) -> str | None:
-        """The name that its entry has now: a renamed one is known by the file of servers it starts with."""
+        """The name that its entry has now: a renamed one is known by its file of servers, or by its whole bridge."""
         if is_gateway(servers.get(self.name)):
             return self.name
         return next((name for name, entry in servers.items() if self._is_started_by(entry)), None)
 
     def _is_started_by(self, entry: object) -> bool:
         args = entry.get("args") if isinstance(entry, Mapping) else None
-        return isinstance(args, list) and str(self.servers_file) in args
+        if not isinstance(args, list):
+            return False
+        return tuple(args) == self.bridge if self.bridge else str(self.servers_file) in args
 
 
 _REGISTRATION = TypeAdapter(Registration)
@@ -83,18 +88,39 @@ class Folder:
 
     def find(self, place: Place) -> Registration | None:
         """The registration of a place, if there is one. Raises HostFileError: its file can't be read."""
-        file = self.state_file(place)
-        try:
-            return _REGISTRATION.validate_json(file.read_bytes())
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise HostFileError(f"{file} can't be read: {error.strerror}") from None
-        except ValidationError:
-            raise HostFileError(
-                f"{file} is no registration any more; restore the host's file from its backup beside it, "
-                "then delete this file"
-            ) from None
+        return _read(self.state_file(place))
+
+    def through_service(self) -> tuple[list[Registration], list[HostFileError]]:
+        """The registrations of hosts that reach the service, the oldest first; and what can't be read."""
+        found: list[Registration] = []
+        faults: list[HostFileError] = []
+        for file in sorted((self.path / REGISTRATIONS_FOLDER).glob("*.json")):
+            try:
+                one = _read(file)
+            except HostFileError as error:
+                faults.append(error)
+                continue
+            found += [one] if one is not None and one.bridge else []
+        return sorted(found, key=lambda one: one.at), faults
+
+
+def own_folder(config: Path | None) -> Folder:
+    """The folder of the gateway's own file, `config` or the user's."""
+    return Folder((config or default_config_file()).absolute().parent)
+
+
+def _read(file: Path) -> Registration | None:
+    try:
+        return _REGISTRATION.validate_json(file.read_bytes())
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HostFileError(f"{file} can't be read: {error.strerror}") from None
+    except ValidationError:
+        raise HostFileError(
+            f"{file} is no registration any more; restore the host's file from its backup beside it, "
+            "then delete this file"
+        ) from None
 
 
 def registration_id(place: Place) -> str:

@@ -18,6 +18,8 @@ from adapters.hosts.document import HostDocument, HostFileError
 from adapters.hosts.entries import gateway_entry
 from adapters.hosts.jsonc import value_at
 from adapters.hosts.known import Place
+from adapters.hosts.mcp_servers import read_entry
+from adapters.ports import UpstreamSpec
 from nexus_gateway.files import write_bytes_atomically, write_new
 from nexus_gateway.hosts.candidates import Candidate, candidates, is_gateway, read_place
 from nexus_gateway.hosts.file_access import PRIVATE, mode_of, require_same, require_writable
@@ -26,6 +28,7 @@ from nexus_gateway.hosts.registration import Folder, Registration, digest
 
 ENTRY_NAMES = ("nexus", "nexus-gateway")
 _SHARED = "the file comes with the project: whoever shares it gets this machine's paths"
+_AT_HOME = "the service starts servers in your home folder: relative paths in their entries mean that one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Plan:
         servers_file: where the moved entries go, readable by its user alone.
         servers: the content of that file.
         remarks: commands that were made absolute, and what to know.
+        bridge: arguments of the entry where it reaches the service; empty where it starts a gateway of its own.
     """
 
     place: Place
@@ -55,6 +59,7 @@ class Plan:
     servers_file: Path
     servers: bytes = field(repr=False)
     remarks: tuple[str, ...] = ()
+    bridge: tuple[str, ...] = ()
 
 
 def standing(place: Place, folder: Folder) -> Registration | str | None:
@@ -84,15 +89,18 @@ def plan(
     environ: Mapping[str, str],
     *,
     only: Sequence[str] | None = None,
+    service: Mapping[str, UpstreamSpec] | None = None,
 ) -> Plan:
     """Plan a registration; nothing is written.
 
     Args:
         place: the host's file.
         folder: the gateway's own.
-        command: what starts the gateway, but for the file of the moved servers: program, arguments.
+        command: what the host is to start: the gateway, but for the file of the moved servers, or the bridge to a
+            service that reads that file by itself.
         environ: the user's, for `${VAR}` and PATH.
         only: the servers to move; all that can be where None.
+        service: the servers that the service has already; None where the command is no bridge.
 
     Raises:
         HostFileError: the file can't be read or changed, or `only` names a server that can't be moved.
@@ -100,30 +108,28 @@ def plan(
     before, document = read_place(place)
     file = place.file.resolve()
     _require_home(file)
-    moved, staying = _chosen(place, candidates(place, document, environ), document, only)
+    found = candidates(place, document, environ)
+    stays = {one.name: _stays(one, document) or _clash(one, environ, service or {}) for one in found}
+    moved, staying = _chosen(place, found, document, stays, only)
     entries, remarks = _entries(moved, environ)
     servers_file = _free(folder.servers_file(place))  # an edited one was kept by `unregister`
     name = _free_name(document)
-    entry = gateway_entry(place.host, command[0], [*command[1:], "--mcp-config", str(servers_file)])
+    through = () if service is not None else ("--mcp-config", str(servers_file))
+    entry = gateway_entry(place.host, command[0], [*command[1:], *through])
     try:
         after = document.with_gateway([one.name for one in moved], name, entry)
     except HostFileError as error:
         raise HostFileError(f"{place.file}: {error}") from None
     servers = (json.dumps({"mcpServers": entries}, indent=2, default=str) + "\n").encode()
-    remarks = (*([_SHARED] if place.host.comes_with_project else []), *remarks)
-    return Plan(
-        place,
-        file,
-        before,
-        after,
-        document,
-        name,
-        tuple(moved),
-        tuple(staying),
-        servers_file,
-        servers,
-        remarks,
-    )
+    remarks = (*_project_remarks(place, bridged=service is not None), *remarks)
+    bridge = () if service is None else tuple(entry["args"])
+    chosen = (tuple(moved), tuple(staying))
+    return Plan(place, file, before, after, document, name, *chosen, servers_file, servers, remarks, bridge)
+
+
+def _project_remarks(place: Place, *, bridged: bool) -> tuple[str, ...]:
+    shared = (_SHARED,) if place.host.comes_with_project else ()
+    return (*shared, _AT_HOME) if bridged and place.host.in_project else shared
 
 
 def carry_out(chosen: Plan, folder: Folder) -> Registration:
@@ -183,7 +189,11 @@ def _free_name(document: HostDocument) -> str:
 
 
 def _chosen(
-    place: Place, found: Sequence[Candidate], document: HostDocument, only: Sequence[str] | None
+    place: Place,
+    found: Sequence[Candidate],
+    document: HostDocument,
+    stays: Mapping[str, str],
+    only: Sequence[str] | None,
 ) -> tuple[list[Candidate], list[tuple[str, str]]]:
     if only is not None and (unknown := [name for name in only if name not in document.servers]):
         there = ", ".join(document.servers) or "none"
@@ -192,7 +202,7 @@ def _chosen(
     staying: list[tuple[str, str]] = []
     for one in found:
         wanted = only is None or one.name in only
-        reason = _stays(one, document) if wanted else "not chosen"
+        reason = stays[one.name] if wanted else "not chosen"
         if not reason:
             moved.append(one)
         elif wanted and only is not None:
@@ -210,6 +220,17 @@ def _stays(one: Candidate, document: HostDocument) -> str:
     if one.refusal:
         return one.refusal
     return "" if document.written(one.name) is not None else "it is not a table of its own; move it by hand"
+
+
+def _clash(one: Candidate, environ: Mapping[str, str], service: Mapping[str, UpstreamSpec]) -> str:
+    """Why a server can't join those of the service: of two servers of a name it has the first."""
+    there = service.get(one.name)
+    if there is None or one.spec is None:
+        return ""
+    moved, _ = read_entry(one.name, absolute(one.entry, environ)[0], environ)
+    if any(spec is not None and spec.transport == there.transport for spec in (one.spec, moved)):
+        return ""
+    return "the service has another server of that name; rename one of the two"
 
 
 def _require_home(file: Path) -> None:
@@ -252,4 +273,5 @@ def _registration(chosen: Plan, backup: Path | None) -> Registration:
         servers_file=chosen.servers_file,
         servers=digest(chosen.servers),
         at=datetime.now(UTC),
+        bridge=chosen.bridge,
     )

@@ -14,7 +14,7 @@ def plan(home, config):
     program = (
         str(home / ".local/bin/nexus-gateway"),
         *("serve", "--http", "127.0.0.1:8765"),
-        *("--mcp-config", str(home / "servers.json")),
+        *("--mcp-config", str(home / "servers.json"), "--hosts"),
         *("--token-file", str(config / "nexus-gateway" / "http-token")),
     )
     return ServicePlan(program, {"PATH": f"{home / '.local/bin'}:/usr/local/bin:/usr/bin:/bin"}, 40)
