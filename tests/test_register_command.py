@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from support.gateways import python_server
-from support.host_files import FIXTURES
+from support.host_files import FIXTURES, empty_home
 from support.processes import children
 from support.raw_host import RawHost
 from typer.testing import CliRunner
@@ -23,12 +23,7 @@ TOKEN = "ghp_FixtureFixtureFixture0000000000000000"
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """An empty home, and a project in it."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    (tmp_path / "project").mkdir()
-    monkeypatch.chdir(tmp_path / "project")
-    return tmp_path
+    return empty_home(tmp_path, monkeypatch)
 
 
 @pytest.fixture

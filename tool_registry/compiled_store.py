@@ -10,11 +10,8 @@ whole or absent. Knows files and bytes; knows no tools, no embedder and no logge
 
 import hashlib
 import json
-import os
 import struct
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from tool_registry.atomic_file import replace_file
 from tool_registry.tool import ContentHash
 
 FORMAT_VERSION = 1
@@ -95,7 +93,7 @@ class CompiledStore:
         data = _encode(content_hash, identity, compiled)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, data)
+            replace_file(path, data)
         except OSError as error:
             raise StoreError(f"{path} can't be written: {error.strerror or error}") from error
 
@@ -106,19 +104,6 @@ def _read_bytes(path: Path) -> bytes:
     if len(data) > MAX_FILE_BYTES:
         raise _CorruptError(f"is larger than {MAX_FILE_BYTES:,} bytes")
     return data
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write beside `path`, then rename over it: a rename within a directory is atomic."""
-    descriptor, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def _digest(data: bytes) -> bytes:

@@ -19,8 +19,7 @@ from nexus_gateway.cli.bench_scan import scan_command
 from nexus_gateway.cli.bench_schemas import schemas_command
 from nexus_gateway.cli.bench_ttfa import ttfa_command
 from nexus_gateway.cli.bench_turn import turn_command
-from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, out, print_json, print_table
 from nexus_gateway.settings import Settings
 
 app = typer.Typer(rich_markup_mode=None, no_args_is_help=True, add_completion=False)
@@ -62,12 +61,9 @@ def proxy_command(
     by round, so a busy machine blurs them but does not shift them. Takes a quarter of an hour against FastMCP. The
     last line of stdout is one JSON object.
     """
-    try:
+    with failing_on(BenchError):
         fastmcp = None if against is None else _installed()
         run = _measured(fastmcp, QUICK if quick else Plan())
-    except BenchError as error:
-        err.print(str(error), markup=False)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         _print(run)
     print_json(report.as_json(run, fastmcp_version=fastmcp.version if fastmcp else None))

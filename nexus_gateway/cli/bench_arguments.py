@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Annotated
 
 import anyio
@@ -17,9 +16,9 @@ from nexus_gateway.bench.arguments_data import ArgumentQuery, read_argument_quer
 from nexus_gateway.bench.arguments_report import COLUMNS, FIGURE_COLUMNS, Report
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.routing_data import read_tools
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.bench_options import AnsweredOption, LimitOption, LineOption
 from nexus_gateway.cli.options import ConfigOption, SplitOption, ToolsOption, settings_from
-from nexus_gateway.cli.output import err, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, print_json, print_table
 from nexus_gateway.settings import EngineSettings, Settings
 from nexus_gateway.telemetry.logs import set_up_logs
 
@@ -32,17 +31,8 @@ class _Asked:
     seed: int
 
 
-QueriesOption = Annotated[
-    Path,
-    typer.Option(
-        "--queries", metavar="FILE", help="Requests, JSON Lines: query, gold, and args or args_alternatives."
-    ),
-]
 CategoryOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Only requests of this category.", show_default="all")
-]
-LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="At most so many requests.", show_default="all")
 ]
 SeedOption = Annotated[int, typer.Option(help="Draws the requests, and the values that are cut out.")]
 EngineOption = Annotated[
@@ -62,13 +52,12 @@ CutOption = Annotated[
 FailuresOption = Annotated[
     int, typer.Option(min=0, metavar="N", help="Print so many wrong answers of ours on stderr.")
 ]
-LineOption = Annotated[bool, typer.Option("--json", help="Print the JSON line alone, no tables.")]
 
 
 def arguments_command(
     *,
     tools: ToolsOption,
-    queries: QueriesOption,
+    queries: AnsweredOption,
     category: CategoryOption = None,
     split: SplitOption = None,
     limit: LimitOption = None,
@@ -94,14 +83,11 @@ def arguments_command(
     if engine is not None:
         models = replace(settings.models, argument=engine)
         settings = replace(settings, models=models, engine=EngineSettings())
-    try:
+    with failing_on(BenchError, ModelError):
         asked = sampled(
             read_argument_queries(queries, read_tools(tools), category=category, split=split), limit, seed
         )
         report = anyio.run(_measured, settings, _Asked(asked, naive, cut, seed))
-    except (BenchError, ModelError) as error:
-        err.print(Text(str(error)), soft_wrap=True)
-        raise typer.Exit(Exit.FAILED) from None
     for told in report.failures(failures):
         err.print(Text(told), soft_wrap=True)
     if not json:

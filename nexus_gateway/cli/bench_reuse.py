@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from adapters.ports import ModelError
 from nexus_gateway.bench.errors import BenchError
@@ -17,9 +16,9 @@ from nexus_gateway.bench.reuse_report import COLUMNS, FIGURE_COLUMNS, Executed, 
 from nexus_gateway.bench.routing_data import read_tools
 from nexus_gateway.bench.state_bench import open_bench
 from nexus_gateway.bench.state_cases import case_of, draw_uniform
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.bench_options import DiskOption, LineOption
 from nexus_gateway.cli.options import ConfigOption, ToolsOption, settings_from
-from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, out, print_json, print_table
 from nexus_gateway.settings import Settings
 from nexus_gateway.state.planner import Planner
 from tool_registry.catalog import ToolCatalog
@@ -37,11 +36,6 @@ ExecuteOption = Annotated[
     ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Draws tools, requests and turns.")]
-DiskOption = Annotated[
-    int,
-    typer.Option("--disk-mb", min=1, metavar="MB", help="Most that the temporary folder of blocks may hold."),
-]
-LineOption = Annotated[bool, typer.Option("--json", help="Print the JSON line alone, no tables.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +69,8 @@ def reuse_command(
     alone. About ten minutes for 500 tools on two cores. The last line of stdout is one JSON object.
     """
     settings = settings_from(config, None).settings
-    try:
+    with failing_on(BenchError, ModelError):
         report = _measured(settings, read_tools(tools), _Asked(pool, turns, execute, seed, disk_mb))
-    except (BenchError, ModelError) as error:
-        err.print(Text(str(error)), soft_wrap=True)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         _print(report)
     print_json(report.as_json())

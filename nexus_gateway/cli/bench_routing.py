@@ -28,9 +28,9 @@ from nexus_gateway.bench.routing_data import (
 )
 from nexus_gateway.bench.routing_index import compiled_index
 from nexus_gateway.bench.routing_report import GATE_COLUMNS, SIZE_COLUMNS, TIME_COLUMNS, Report
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.bench_options import EquivalentsOption, LineOption, SizesOption
 from nexus_gateway.cli.options import ConfigOption, SplitOption, ToolsOption, settings_from
-from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, out, print_json, print_table
 from nexus_gateway.settings import RerankBy, Settings
 from nexus_gateway.telemetry.logs import set_up_logs
 from tool_registry.catalog import ToolCatalog
@@ -61,17 +61,8 @@ QueriesOption = Annotated[
         "--queries", metavar="FILE", help='Requests, JSON Lines: query and gold (["server/name", ...]).'
     ),
 ]
-SizesOption = Annotated[
-    str, typer.Option(metavar="N,...", help="Tools in a registry; more than there are means all of them.")
-]
 RerankOption = Annotated[
     RerankBy | None, typer.Option(help="What looks again at close candidates.", show_default="as configured")
-]
-EquivalentsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help='The same tool on several servers, JSON: {"groups": [["server/name", ...]]}.'
-    ),
 ]
 OwnServerOption = Annotated[
     str | None,
@@ -87,7 +78,6 @@ IrrelevanceOption = Annotated[
 BaselinesOption = Annotated[
     bool, typer.Option("--baselines", help="Plain retrieval beside it: dense, BM25 and the sum of both.")
 ]
-LineOption = Annotated[bool, typer.Option("--json", help="Print the JSON line alone, no tables.")]
 
 
 def routing_command(
@@ -116,15 +106,12 @@ def routing_command(
     one JSON object, percentages 0 to 100.
     """
     settings = settings_from(config, None).settings
-    try:
+    with failing_on(BenchError, ModelError):
         catalog, asked = _read(tools, queries, split, equivalents, own_server)
         unfit = read_unfit(irrelevance) if irrelevance else []
         report = anyio.run(
             _measured, settings, _Asked(catalog, asked, unfit, _sizes(sizes), rerank, baselines)
         )
-    except (BenchError, ModelError) as error:
-        err.print(Text(str(error)), soft_wrap=True)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         _print(report)
     print_json(report.as_json())

@@ -9,8 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from nexus_gateway.bench import scan
 from nexus_gateway.bench.errors import BenchError
 from nexus_gateway.bench.figures import Spread
-from nexus_gateway.cli.exits import Exit
-from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, out, print_json, print_table
 
 SIZES = "250,2500,25000,250000"
 DIMENSIONS = "384,768"
@@ -38,11 +37,8 @@ def scan_command(
         for dimensions in _numbers("--dims", dims, MOST_DIMENSIONS)
         for tools in _numbers("--sizes", sizes, MOST_TOOLS)
     ]
-    try:
+    with failing_on(BenchError):
         measured = _measured(cases, rounds)
-    except BenchError as error:
-        err.print(str(error), markup=False)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         print_table(COLUMNS, map(_row, measured), title="Scan of all tools for one request, one thread")
         out.print("Ratios: the median over the rounds (10th to 90th percentile).")

@@ -10,9 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from adapters.ports import ModelError
 from nexus_gateway.bench import schemas
 from nexus_gateway.bench.errors import BenchError
-from nexus_gateway.cli.exits import Exit
 from nexus_gateway.cli.options import ConfigOption, settings_from
-from nexus_gateway.cli.output import err, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, print_json, print_table
 from nexus_gateway.opening import argument_vocabulary
 from nexus_gateway.settings import Settings
 
@@ -47,12 +46,9 @@ def schemas_command(
     checked. Takes about a minute for 10,000 schemas. The last line of stdout is one JSON object.
     """
     settings = settings_from(config, None).settings
-    try:
+    with failing_on(BenchError, ModelError):
         listed = [one for file in tools for one in schemas.read_schemas(file)]
         compiled = _compiled(settings, schemas.sampled(listed, limit, seed))
-    except (BenchError, ModelError) as error:
-        err.print(str(error), markup=False)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         print_table(
             ("left out", "schemas", "tools"), _rows(compiled), title="Schemas that were widened, or failed"

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from adapters.ports import ModelError
 from nexus_gateway.bench.decision_speed import decision_us
@@ -16,9 +15,9 @@ from nexus_gateway.bench.state_bench import open_bench
 from nexus_gateway.bench.state_cases import Drawn, case_of, draw_requests, draw_uniform
 from nexus_gateway.bench.ttfa import measure
 from nexus_gateway.bench.ttfa_report import COLUMNS, FIGURE_COLUMNS, Report
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.bench_options import DiskOption, LineOption
 from nexus_gateway.cli.options import ConfigOption, SplitOption, ToolsOption, settings_from
-from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, out, print_json, print_table
 from nexus_gateway.settings import Settings
 from tool_registry.catalog import ToolCatalog
 
@@ -46,11 +45,6 @@ FlashOption = Annotated[
     bool | None,
     typer.Option("--flash/--no-flash", help="Flash attention on or off.", show_default="as configured"),
 ]
-DiskOption = Annotated[
-    int,
-    typer.Option("--disk-mb", min=1, metavar="MB", help="Most that the temporary folder of blocks may hold."),
-]
-LineOption = Annotated[bool, typer.Option("--json", help="Print the JSON line alone, no tables.")]
 
 
 def ttfa_command(
@@ -83,13 +77,10 @@ def ttfa_command(
         raise typer.BadParameter("give a file of requests, or --uniform", param_hint="--queries")
     settings = settings_from(config, None).settings
     wanted = settings.models.flash_attention if flash is None else flash
-    try:
+    with failing_on(BenchError, ModelError):
         asked = None if uniform or queries is None else read_queries(queries, split=split)
         drawn = _drawn(read_tools(tools), asked, limit, seed)
         report = _measured(settings, drawn, seed=seed, concat=concat, flash_attention=wanted, disk_mb=disk_mb)
-    except (BenchError, ModelError) as error:
-        err.print(Text(str(error)), soft_wrap=True)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         _print(report)
     print_json(report.as_json())

@@ -24,9 +24,15 @@ from nexus_gateway.bench.turn_data import TurnQuery, read_turn_queries
 from nexus_gateway.bench.turn_host import HostTokens
 from nexus_gateway.bench.turn_playing import Arm, Player
 from nexus_gateway.bench.turn_report import COLUMNS, COST_COLUMNS, Report
-from nexus_gateway.cli.exits import Exit
+from nexus_gateway.cli.bench_options import (
+    AnsweredOption,
+    EquivalentsOption,
+    LimitOption,
+    LineOption,
+    SizesOption,
+)
 from nexus_gateway.cli.options import ConfigOption, ToolsOption, settings_from
-from nexus_gateway.cli.output import err, out, print_json, print_table
+from nexus_gateway.cli.output import err, failing_on, out, print_json, print_table
 from nexus_gateway.routing.router import Router
 from nexus_gateway.settings import Settings
 from nexus_gateway.settings.live import LiveSettings
@@ -51,26 +57,8 @@ class _Asked:
     seed: int
 
 
-QueriesOption = Annotated[
-    Path,
-    typer.Option(
-        "--queries", metavar="FILE", help="Requests, JSON Lines: query, gold, and args or args_alternatives."
-    ),
-]
-SizesOption = Annotated[
-    str, typer.Option(metavar="N,...", help="Tools in a registry; more than there are means all of them.")
-]
 SplitOption = Annotated[
     str, typer.Option(metavar="NAME", help=f"Only the requests whose split is this; {ALL!r} for every one.")
-]
-EquivalentsOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help='The same tool on several servers, JSON: {"groups": [["server/name", ...]]}.'
-    ),
-]
-LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="At most so many requests.", show_default="all")
 ]
 SeedOption = Annotated[int, typer.Option(help="Draws the requests, and which arm goes first.")]
 StateOption = Annotated[bool, typer.Option("--state/--no-state", help="Compiled state beside none at all.")]
@@ -83,13 +71,12 @@ ConcatenatedOption = Annotated[
 ConcatenatedLimitOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="At most so many requests of each size for that arm.")
 ]
-LineOption = Annotated[bool, typer.Option("--json", help="Print the JSON line alone, no tables.")]
 
 
 def turn_command(
     *,
     tools: ToolsOption,
-    queries: QueriesOption,
+    queries: AnsweredOption,
     split: SplitOption = "test",
     sizes: SizesOption = "10,50,100,250",
     equivalents: EquivalentsOption = None,
@@ -115,7 +102,7 @@ def turn_command(
     one JSON object, percentages 0 to 100.
     """
     settings = settings_from(config, None).settings
-    try:
+    with failing_on(BenchError, ModelError):
         catalog = read_tools(tools)
         groups = read_equivalents(equivalents) if equivalents else {}
         known = read_turn_queries(queries, catalog, split=None if split == ALL else split, groups=groups)
@@ -128,9 +115,6 @@ def turn_command(
             seed,
         )
         report = anyio.run(_measured, settings, asked)
-    except (BenchError, ModelError) as error:
-        err.print(Text(str(error)), soft_wrap=True)
-        raise typer.Exit(Exit.FAILED) from None
     if not json:
         _print(report)
     print_json(report.as_json())

@@ -4,12 +4,16 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
+
+from nexus_gateway.cli.exits import Exit
 
 PIPED_WIDTH = 120
 """Columns of a table that no terminal limits."""
@@ -28,6 +32,16 @@ def plain(text: str) -> str:
 def say(text: str, style: str = "") -> None:
     """One line on stdout, as long as it is; never markup."""
     out.print(Text(plain(text), style=style), soft_wrap=True)
+
+
+@contextmanager
+def failing_on(*errors: type[Exception]) -> Iterator[None]:
+    """Such an error ends the command with 1, and its message on stderr."""
+    try:
+        yield
+    except errors as error:
+        err.print(Text(str(error)), soft_wrap=True)
+        raise typer.Exit(Exit.FAILED) from None
 
 
 def print_json(value: Any) -> None:

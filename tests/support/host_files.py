@@ -10,6 +10,16 @@ from nexus_gateway.hosts.registration import Folder
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "hosts"
 
 
+def empty_home(folder, monkeypatch):
+    """Make a folder the home of this process, and a project in it where the process is."""
+    monkeypatch.setenv("HOME", str(folder))
+    for name in ("XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    (folder / "project").mkdir()
+    monkeypatch.chdir(folder / "project")
+    return folder
+
+
 @dataclass(frozen=True)
 class Case:
     """A fixture and what is expected of it."""

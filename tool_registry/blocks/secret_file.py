@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tool_registry.blocks.small_files import replace_file
+from tool_registry.atomic_file import replace_file
 
 SECRET_BYTES = 32
 _NAME = "secret"

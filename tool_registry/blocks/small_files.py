@@ -1,27 +1,11 @@
-"""Small files that several processes share: never seen half written, and of no harm when they are damaged."""
+"""Small files that several processes share, read so that a damaged one does no harm."""
 
 import json
-import os
 import sys
-import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 MAX_BYTES = 32 * 1024 * 1024
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file of this user alone and rename it to its place. Raises OSError."""
-    handle, name = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        Path(name).replace(path)
-    except BaseException:
-        with suppress(OSError):
-            Path(name).unlink()
-        raise
 
 
 def read_object(path: Path) -> dict[str, Any]:

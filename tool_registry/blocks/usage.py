@@ -12,8 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tool_registry.atomic_file import replace_file
 from tool_registry.blocks.locking import locked
-from tool_registry.blocks.small_files import number, read_object, replace_file
+from tool_registry.blocks.small_files import number, read_object
 
 FILE_NAME = "usage.json"
 HALF_LIFE_DAYS = 14.0

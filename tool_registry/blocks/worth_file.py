@@ -8,9 +8,10 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from tool_registry.atomic_file import replace_file
 from tool_registry.blocks.descriptor import BlockKey
 from tool_registry.blocks.listing import Listing
-from tool_registry.blocks.small_files import number, read_object, replace_file
+from tool_registry.blocks.small_files import number, read_object
 from tool_registry.blocks.worth import Candidate, faded
 
 FILE_NAME = "worth.json"
